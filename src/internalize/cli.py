@@ -1,0 +1,120 @@
+"""The command line: the stages that rules call, and the commands that people call."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from internalize.errors import UserError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+
+SpecOption = Annotated[str, typer.Option(help="canonical JSON of the settings that the stage uses")]
+CodeOption = Annotated[str, typer.Option(help="fingerprint of the stage's code")]
+InputOption = Annotated[list[str] | None, typer.Option("--input", help="NAME=RECEIPT, repeated")]
+OutputOption = Annotated[Path, typer.Option(help="receipt to write")]
+StoreOption = Annotated[Path, typer.Option(help="folder of the payload store")]
+
+
+def _progress(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def _inputs(pairs: list[str] | None) -> dict[str, Path]:
+    inputs = {}
+    for pair in pairs or []:
+        name, separator, path = pair.partition("=")
+        if not separator:
+            raise UserError("malformed --input", got=pair, expected="NAME=RECEIPT")
+        inputs[name] = Path(path)
+    return inputs
+
+
+def _spec(text: str) -> dict[str, Any]:
+    try:
+        spec = json.loads(text)
+    except ValueError as error:
+        raise UserError("malformed --spec", got=text[:80], expected="a JSON object") from error
+    if not isinstance(spec, dict):
+        raise UserError("malformed --spec", got=text[:80], expected="a JSON object")
+    return spec
+
+
+@app.command()
+def stage(
+    name: str,
+    spec: SpecOption,
+    code: CodeOption,
+    output: OutputOption,
+    input: InputOption = None,
+    store: StoreOption = Path("store"),
+) -> None:
+    """Run one stage of the DAG (called by the rules)."""
+    from internalize.stages import run_stage
+    from internalize.store import Store
+
+    _one_thread()
+    run_stage(name, _spec(spec), code, _inputs(input), output, Store(store), _progress)
+
+
+@app.command()
+def segment(
+    spec: SpecOption,
+    code: CodeOption,
+    output: OutputOption,
+    input: InputOption = None,
+    store: StoreOption = Path("store"),
+) -> None:
+    """Run consecutive steps of one arm and seed (called by the rules); resumes at the first step not in the store."""
+    from internalize.arms.segment import run_segment
+    from internalize.store import Store
+
+    _one_thread()
+    run_segment(_spec(spec), code, _inputs(input), output, Store(store), _progress)
+
+
+@app.command()
+def results(folder: Annotated[Path, typer.Argument(help="results folder of a study")] = Path("results")) -> None:
+    """Print the results table and say where the report lies."""
+    from internalize.report.console import print_results
+
+    print_results(folder)
+
+
+@app.command()
+def forget(
+    stage: str,
+    key: Annotated[str, typer.Argument(help="first 16 characters of the store key")],
+    store: StoreOption = Path("store"),
+) -> None:
+    """Set a store entry aside, so that the next run computes it anew (nothing is deleted)."""
+    from internalize.store import Store
+
+    where = Store(store).forget(stage, key)
+    if where is None:
+        raise UserError("no such entry", where=str(store / stage), got=key, fix="the receipt's `entry` names it")
+    typer.echo(f"set aside as {where}; its receipts under results/receipts must go too, or run snakemake with -R")
+
+
+def _one_thread() -> None:
+    """One compute thread a process: two processes of one thread beat one of two on small machines (measured)."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = "1"
+
+
+def main() -> None:
+    """Entry point: user errors are printed, not raised."""
+    try:
+        app()
+    except UserError as error:
+        typer.echo(str(error), err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+"""The store: payload folders keyed by what determines them.
+
+Invariant: an entry folder exists under its final name only when every file in it is complete and hashed in its
+`receipt.json`; a killed writer leaves nothing but a `.partial` folder that the next writer removes. One writer an entry:
+a lease (advisory lock, released by the kernel when its holder dies) keeps a second process out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import platform
+import resource
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from internalize.errors import CorruptPayload, LeaseHeld, MissingPayload
+from internalize.files import digest, disk_error, fsync_dir, read_json, sha256_file, tree_files, write_json
+from internalize.receipts import PayloadFile, Receipt, read_receipt
+
+RECEIPT = "receipt.json"
+RUN = "run.json"
+SIDE_FILES = frozenset({RECEIPT, RUN})
+LEASE_PATIENCE = 20.0
+
+
+@dataclass(frozen=True)
+class Input:
+    """A verified input of a stage."""
+
+    receipt: Receipt
+    payload: Path
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts of the input's receipt."""
+        return self.receipt.facts
+
+
+class Store:
+    """Payload folders below `root`, one a key."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @staticmethod
+    def key(stage: str, spec: Mapping[str, Any], code: str, parents: Mapping[str, str]) -> str:
+        """The hash of everything that determines a result."""
+        return digest({"stage": stage, "spec": dict(spec), "code": code, "parents": dict(parents)})
+
+    def folder(self, stage: str, key: str) -> Path:
+        """Where the entry of `key` lies, or would lie."""
+        return self.root / stage / key[:16]
+
+    def find(self, stage: str, key: str) -> Receipt | None:
+        """The receipt of a complete entry, checked by file names and sizes; None when there is none.
+
+        Raises:
+            CorruptPayload: the entry is there but a file of it is missing or has another size.
+        """
+        folder = self.folder(stage, key)
+        if not (folder / RECEIPT).exists():
+            return None
+        receipt = read_receipt(folder / RECEIPT)
+        if receipt.key != key:
+            raise CorruptPayload("entry holds another key", where=str(folder), expected=key, got=receipt.key, fix=_rebuild_hint(folder))
+        for file in receipt.files:
+            _check_size(folder, file)
+        return receipt
+
+    def open(self, receipt: Receipt) -> Input:
+        """The payload of a receipt, verified against its hashes.
+
+        Raises:
+            MissingPayload: the folder or a file is gone.
+            CorruptPayload: a file's content differs.
+        """
+        folder = self.root / receipt.entry
+        if not folder.exists():
+            raise MissingPayload(
+                f"the payload of {receipt.stage} `{receipt.name}` is gone",
+                where=str(folder),
+                fix=f"rebuild it: internalize forget {receipt.stage} {receipt.key[:16]} and run the study again",
+            )
+        for file in receipt.files:
+            _check_size(folder, file)
+            actual = sha256_file(folder / file.path)
+            if actual != file.sha256:
+                raise CorruptPayload(
+                    f"content of {receipt.stage} `{receipt.name}` changed",
+                    where=str(folder / file.path),
+                    expected=f"sha256 {file.sha256}",
+                    got=f"sha256 {actual}",
+                    fix=_rebuild_hint(folder),
+                )
+        return Input(receipt, folder)
+
+    @contextlib.contextmanager
+    def lease(self, stage: str, key: str) -> Iterator[None]:
+        """Holds the only right to write the entry of `key`.
+
+        Raises:
+            LeaseHeld: another live process still writes it after a short wait.
+        """
+        path = self.root / "leases" / f"{stage}-{key[:16]}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+") as handle:
+            deadline = time.monotonic() + LEASE_PATIENCE
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        handle.seek(0)
+                        raise LeaseHeld(
+                            f"another process is writing {stage} {key[:16]}",
+                            where=str(path),
+                            got=f"held by {handle.read().strip() or 'an unnamed process'}",
+                            fix="wait for it to end or end it, then run the same command again: nothing is lost",
+                        ) from None
+                    time.sleep(0.2)
+            handle.truncate(0)
+            handle.write(f"pid {os.getpid()} on {platform.node()}")
+            handle.flush()
+            yield
+
+    def commit(
+        self,
+        partial: Path,
+        *,
+        stage: str,
+        name: str,
+        key: str,
+        spec: Mapping[str, Any],
+        code: str,
+        parents: Mapping[str, str],
+        facts: Mapping[str, Any],
+        status: str,
+        run: Mapping[str, Any],
+    ) -> Receipt:
+        """Hashes and fsyncs the files of `partial`, writes the receipt into it and renames it to its final place.
+
+        An entry already there with the same files is kept as it is (the first run's times stay).
+        """
+        final = self.folder(stage, key)
+        files = []
+        try:
+            for path in tree_files(partial):
+                with path.open("rb") as handle:
+                    os.fsync(handle.fileno())
+                files.append(
+                    PayloadFile(path=path.relative_to(partial).as_posix(), sha256=sha256_file(path), bytes=path.stat().st_size)
+                )
+            receipt = Receipt.model_validate(
+                {
+                    "stage": stage,
+                    "name": name,
+                    "key": key,
+                    "code": code,
+                    "spec": dict(spec),
+                    "parents": dict(parents),
+                    "entry": final.relative_to(self.root).as_posix(),
+                    "files": files,
+                    "status": status,
+                    "facts": dict(facts),
+                }
+            )
+            if final.exists() and _is_complete(final) and read_receipt(final / RECEIPT) == receipt:
+                shutil.rmtree(partial)
+                return receipt
+            write_json(partial / RUN, dict(run))
+            write_json(partial / RECEIPT, receipt.model_dump())
+            for folder in sorted({p.parent for p in tree_files(partial)}, reverse=True):
+                fsync_dir(folder)
+            if final.exists():
+                retired = final.with_name(f"{final.name}.replaced-{time.time_ns()}")
+                os.replace(final, retired)
+            os.replace(partial, final)
+            fsync_dir(final.parent)
+        except OSError as error:
+            raise disk_error(error, partial) from error
+        return receipt
+
+    def partial(self, stage: str, key: str) -> Path:
+        """A fresh, empty folder beside the entry's final place; call it only under the lease."""
+        folder = self.folder(stage, key)
+        partial = folder.with_name(folder.name + ".partial")
+        try:
+            if partial.exists():
+                shutil.rmtree(partial)
+            partial.mkdir(parents=True)
+        except OSError as error:
+            raise disk_error(error, partial) from error
+        return partial
+
+    def forget(self, stage: str, key: str) -> Path | None:
+        """Moves an entry out of the way, so that the next run recomputes it; returns where it went."""
+        matches = [p for p in (self.root / stage).glob(key[:16] + "*") if p.is_dir() and "." not in p.name]
+        if not matches:
+            return None
+        retired = matches[0].with_name(f"{matches[0].name}.forgotten-{time.time_ns()}")
+        os.replace(matches[0], retired)
+        return retired
+
+    def run_info(self, receipt: Receipt) -> dict[str, Any]:
+        """Times, host and versions of the run that made a receipt; empty when the payload was pruned."""
+        path = self.root / receipt.entry / RUN
+        return dict(read_json(path)) if path.exists() else {}
+
+
+class Stopwatch:
+    """Wall and CPU seconds since its making, for `run.json`; `phase(name)` adds up parts."""
+
+    def __init__(self) -> None:
+        self.wall = time.perf_counter()
+        self.cpu = time.process_time()
+        self.parts: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Adds the CPU seconds of the block to part `name`."""
+        start = time.process_time()
+        try:
+            yield
+        finally:
+            self.parts[name] = self.parts.get(name, 0.0) + time.process_time() - start
+
+    def report(self) -> dict[str, Any]:
+        """Seconds so far, peak memory (MiB) and the software versions."""
+        return {
+            "wall_s": round(time.perf_counter() - self.wall, 3),
+            "cpu_s": round(time.process_time() - self.cpu, 3),
+            "cpu_parts_s": {name: round(value, 3) for name, value in self.parts.items()},
+            "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+            "host": platform.node(),
+            "python": platform.python_version(),
+            "versions": {name: _version(name) for name in ("torch", "megatron-core", "numpy", "snakemake")},
+        }
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "absent"
+
+
+def _is_complete(folder: Path) -> bool:
+    return (folder / RECEIPT).exists()
+
+
+def _check_size(folder: Path, file: PayloadFile) -> None:
+    path = folder / file.path
+    if not path.exists():
+        raise MissingPayload("a payload file is gone", where=str(path), expected=f"{file.bytes} bytes", fix=_rebuild_hint(folder))
+    size = path.stat().st_size
+    if size != file.bytes:
+        raise CorruptPayload(
+            "a payload file has another size", where=str(path), expected=f"{file.bytes} bytes", got=f"{size} bytes", fix=_rebuild_hint(folder)
+        )
+
+
+def _rebuild_hint(folder: Path) -> str:
+    return f"internalize forget {folder.parent.name} {folder.name}, then run the study again: only this entry and what depends on it are recomputed"
+
+
