@@ -1,0 +1,75 @@
+"""Call words and the tool calls they stand for: the one place where `dip:N` becomes `act {action, x, y}`.
+
+Invariant: `word_of(expand(word)) == word` for every call word. Every harness and every row builder goes
+through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+from internalize.errors import UserError
+from internalize.games.protocol import Action
+
+LOOK = "look"
+
+
+class ToolCall(NamedTuple):
+    """One call of the game's tools. `look` and `status` carry no arguments."""
+
+    tool: Literal["act", "look", "status"]
+    action: str | None = None
+    x: int | None = None
+    y: int | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that go over the wire: `{action, x, y}` for `act`, none for the others."""
+        return {"action": self.action, "x": self.x, "y": self.y} if self.tool == "act" else {}
+
+
+class CallTable:
+    """Both directions of one game's call words, from `game.call_words()`; `look` is always among them."""
+
+    def __init__(self, words: Mapping[str, Action]) -> None:
+        self._calls: dict[str, ToolCall] = {word: ToolCall("act", *action) for word, action in words.items()}
+        self._calls[LOOK] = ToolCall("look")
+        self._words = {call: word for word, call in self._calls.items()}
+        self.words: tuple[str, ...] = tuple(self._calls)
+
+    def __contains__(self, word: object) -> bool:
+        return word in self._calls
+
+    def expand(self, word: str) -> ToolCall:
+        """The tool call of a call word; UserError names the known words."""
+        try:
+            return self._calls[word]
+        except KeyError:
+            raise UserError("unknown call word", got=word, expected=" ".join(self.words)) from None
+
+    def word_of(self, call: ToolCall) -> str:
+        """The call word of a tool call; UserError if the vocabulary has none (a click beside the pots,
+        `status`)."""
+        try:
+            return self._words[call]
+        except KeyError:
+            raise UserError("no call word for this tool call", got=repr(call)) from None
+
+
+@lru_cache(maxsize=1)
+def bundled() -> CallTable:
+    """The table of the bundled game; its call words are the same under every rule set."""
+    from internalize.games.dipwheel.text import CALL_WORDS
+
+    return CallTable(CALL_WORDS)
+
+
+def expand(word: str) -> ToolCall:
+    """`CallTable.expand` of the bundled game."""
+    return bundled().expand(word)
+
+
+def word_of(call: ToolCall) -> str:
+    """`CallTable.word_of` of the bundled game."""
+    return bundled().word_of(call)
