@@ -1,0 +1,1 @@
+"""Playing episodes: one `Harness` protocol, one `Episode` record."""

@@ -1,0 +1,201 @@
+"""The in-process harness: model, template and game in one process, all live episodes a turn at a time.
+
+Invariant: the prompt of call n+1 starts with the prompt and the output ids of call n, exactly as sampled;
+what follows is one user turn with the tool's result. Decoded text is never tokenised again. Same arguments,
+same episodes, bit for bit.
+
+How a reply is taken: a call is carried out and its observation is the next user turn; a text answer ends the
+episode; anything else costs an act, counts as invalid, and the observation is repeated. When the next prompt
+leaves no room for a whole reply, the episode ends as invalid with reason `context`: a cut reply says nothing
+about the policy.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from internalize.engine.protocol import Completion, Engine, SamplingParams
+from internalize.errors import UserError
+from internalize.games.protocol import Game
+from internalize.games.session import GameSession
+from internalize.games.shaping import ShapingWeights, shaped_return
+from internalize.harness.episode import CallRecord, Episode, EpisodePlan
+from internalize.language.template import Template
+from internalize.seeds import np_rng, rng
+
+CONTEXT, ABORTED = "context", "aborted"
+"""Reasons of invalid episodes."""
+
+
+@dataclass
+class InProcess:
+    """`Harness` over an engine in this process (or behind a client with the same methods)."""
+
+    engine: Engine
+    game: Game
+    template: Template
+    sampling: SamplingParams
+    shaping: ShapingWeights = field(default_factory=ShapingWeights)
+    max_context: int = 512
+    """Most tokens of a conversation; the engine's `max_len` bounds it too."""
+    name: str = "inprocess"
+
+    def __post_init__(self) -> None:
+        if self.template.stop_id not in self.sampling.stop_ids:
+            raise UserError(
+                "a reply would not stop at its end token",
+                where="sampling.stop_ids",
+                expected=f"{self.template.stop_id} among them",
+                got=str(self.sampling.stop_ids),
+            )
+
+    def play(
+        self,
+        plans: Sequence[EpisodePlan],
+        *,
+        seed_key: tuple[int | str, ...],
+        knowledge: Sequence[str] | None = None,
+    ) -> list[Episode]:
+        """Play all plans, at most `engine.slots` at once, and return their episodes in order."""
+        if len({plan.id for plan in plans}) != len(plans):
+            raise UserError("two episodes of one rollout share an id", expected="distinct ids")
+        room = min(self.max_context, self.engine.max_len) - self.sampling.max_new_tokens
+        waiting = deque(_Live(self.game, self.template, plan, seed_key, knowledge) for plan in plans)
+        finished: dict[str, Episode] = {}
+        live: list[_Live] = []
+        try:
+            while waiting or live:
+                while waiting and len(live) < self.engine.slots:
+                    live.append(waiting.popleft())
+                asking = [e for e in live if e.fits(room)]
+                completions = self.engine.generate(
+                    [e.prompt for e in asking],
+                    [e.plan.id for e in asking],
+                    [np_rng(*seed_key, e.plan.id, len(e.calls)) for e in asking],
+                    self.sampling,
+                )
+                for episode, completion in zip(asking, completions, strict=True):
+                    episode.take(completion, self.sampling)
+                over = [e for e in live if e.over]
+                self.engine.release([e.plan.id for e in over])
+                finished.update((e.plan.id, e.finish(self.shaping)) for e in over)
+                live = [e for e in live if not e.over]
+        finally:
+            self.engine.release([e.plan.id for e in live])
+        return [finished[plan.id] for plan in plans]
+
+
+def play(
+    engine: Engine,
+    game: Game,
+    template: Template,
+    plans: Sequence[EpisodePlan],
+    *,
+    sampling: SamplingParams,
+    seed_key: tuple[int | str, ...],
+    knowledge: Sequence[str] | None = None,
+    shaping: ShapingWeights | None = None,
+    max_context: int = 512,
+) -> list[Episode]:
+    """`InProcess(...).play(...)` in one call."""
+    harness = InProcess(engine, game, template, sampling, shaping or ShapingWeights(), max_context)
+    return harness.play(plans, seed_key=seed_key, knowledge=knowledge)
+
+
+class _Live:
+    """An episode being played."""
+
+    def __init__(
+        self,
+        game: Game,
+        template: Template,
+        plan: EpisodePlan,
+        seed_key: tuple[int | str, ...],
+        knowledge: Sequence[str] | None,
+    ) -> None:
+        self.plan, self.template = plan, template
+        self.session = GameSession(game, plan.level, plan.seed)
+        self.calls: list[CallRecord] = []
+        self.journal: list[dict[str, Any]] = []
+        self.reason: str | None = None
+        self.unknown_words = 0
+        facts = list(knowledge or ())
+        rng(*seed_key, "facts", plan.id).shuffle(facts)
+        self.prompt = self._user(self.session.observe(), facts)
+
+    @property
+    def over(self) -> bool:
+        """Done, or ended as invalid."""
+        return self.session.done or self.reason is not None
+
+    def fits(self, room: int) -> bool:
+        """False, and the episode is over, when the prompt leaves no room for a whole reply."""
+        if len(self.prompt) > room:
+            self.reason = CONTEXT
+        return not self.over
+
+    def take(self, completion: Completion, sampling: SamplingParams) -> None:
+        """Record a completion, carry out what it says and append the result to the prompt."""
+        reply = self.template.parse(completion.output_ids)
+        if completion.finish == "abort":
+            self.reason, observation = ABORTED, ""  # nobody knows what the rest would have said
+        else:
+            observation = self._carry_out(reply.kind, reply.call)
+        self.calls.append(
+            CallRecord(
+                index=len(self.calls),
+                prompt_ids=self.prompt,
+                output_ids=completion.output_ids,
+                logprobs=completion.logprobs,
+                finish=completion.finish,
+                weight_version=completion.weight_version,
+                cached_tokens=completion.cached_tokens,
+                think=reply.think,
+                kind=reply.kind,
+                call_word=reply.call,
+                observation=observation,
+                say=reply.say,
+                sampling=sampling,
+            )
+        )
+        if not self.over:
+            self.prompt = [*self.prompt, *completion.output_ids, *self._user(observation)]
+
+    def finish(self, shaping: ShapingWeights) -> Episode:
+        """The record."""
+        outcome = self.session.outcome()
+        components = shaped_return(outcome, shaping)
+        returned = components.pop("return")
+        return Episode(
+            plan=self.plan,
+            calls=self.calls,
+            journal=self.journal,
+            outcome=outcome,
+            components=components,
+            returned=returned,
+            valid=self.reason is None,
+            reason=self.reason,
+            unknown_words=self.unknown_words,
+        )
+
+    def _carry_out(self, kind: str, word: str | None) -> str:
+        """The tool's text result, which is the next user turn if there is one."""
+        if kind == "say":
+            self.session.text_end()
+            return ""
+        if word is None:
+            self.session.unusable()
+            return self.session.observe()
+        call = self.template.calls.expand(word)
+        row = self.session.call(call.tool, call.arguments())
+        self.journal.append(row.model_dump())
+        return row.result.observation
+
+    def _user(self, text: str, knowledge: Sequence[str] | None = None) -> list[int]:
+        before = self.template.vocab.unknown
+        ids = self.template.user(text, knowledge)
+        self.unknown_words += self.template.vocab.unknown - before
+        return ids

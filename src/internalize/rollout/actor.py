@@ -1,0 +1,72 @@
+"""From a HF model folder to something that plays.
+
+Invariant: the engine holds exactly the tensors of the folder (as fp32), and the template renders with the
+folder's own vocabulary; harvests, gates, evals and arms all start here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from internalize.engine.local import LocalEngine
+from internalize.errors import CorruptPayload, MissingPayload, UserError
+from internalize.files import read_json, sha256_file
+from internalize.games.protocol import Game
+from internalize.language.calls import CallTable
+from internalize.language.template import Template
+from internalize.language.vocabulary import Vocabulary
+
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+
+
+def load_hf_state(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a HF folder, one file or sharded with an index. Raises MissingPayload or
+    CorruptPayload."""
+    if (folder / INDEX).exists():
+        names = sorted(set(read_json(folder / INDEX)["weight_map"].values()))
+    else:
+        names = [SINGLE]
+    state: dict[str, Tensor] = {}
+    for name in names:
+        path = folder / name
+        if not path.exists():
+            raise MissingPayload("the model folder lacks its weights", where=str(path))
+        try:
+            state.update(load_file(path))
+        except SafetensorError as error:
+            raise CorruptPayload(f"not a safetensors file ({error})", where=str(path)) from error
+    return state
+
+
+def load_engine(
+    folder: Path, slots: int = 128, max_len: int = 512, game: Game | None = None
+) -> tuple[LocalEngine, Template, dict[str, Any]]:
+    """Engine with the folder's weights (version: the first 12 hex digits of their hash), template and
+    `config.json`.
+
+    Args:
+        game: whose call words the template knows; the bundled game's if None.
+
+    Raises:
+        UserError: vocabulary and model do not fit, or the engine cannot run this architecture.
+    """
+    config: dict[str, Any] = read_json(folder / "config.json")
+    vocab = Vocabulary.load(folder)
+    if len(vocab) > int(config.get("vocab_size", 0)):
+        raise UserError(
+            "the vocabulary is larger than the model's",
+            where=str(folder),
+            expected=f"at most {config.get('vocab_size')} tokens",
+            got=str(len(vocab)),
+        )
+    state = load_hf_state(folder)
+    engine = LocalEngine(config, slots=slots, max_len=max_len)
+    weights = folder / (INDEX if (folder / INDEX).exists() else SINGLE)
+    engine.update_weights(state, sha256_file(weights)[:12])
+    template = Template(vocab, CallTable(game.call_words()) if game is not None else None)
+    return engine, template, config
