@@ -16,7 +16,11 @@ from internalize import files
 from internalize.errors import CorruptPayload, UserError
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
     max_leaves=12,
 )
@@ -39,7 +43,9 @@ def test_nan_is_refused() -> None:
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".jsonl.zst"])
 @settings(max_examples=20)
 @given(rows=st.lists(JSON, max_size=6))
-def test_jsonl_round_trip_and_equal_bytes(tmp_path_factory: pytest.TempPathFactory, suffix: str, rows: list[Any]) -> None:
+def test_jsonl_round_trip_and_equal_bytes(
+    tmp_path_factory: pytest.TempPathFactory, suffix: str, rows: list[Any]
+) -> None:
     folder = tmp_path_factory.mktemp("rows")
     for name in ("a", "b"):
         assert files.write_jsonl(folder / (name + suffix), rows) == len(rows)
@@ -47,7 +53,9 @@ def test_jsonl_round_trip_and_equal_bytes(tmp_path_factory: pytest.TempPathFacto
     assert (folder / ("a" + suffix)).read_bytes() == (folder / ("b" + suffix)).read_bytes()
 
 
-def test_full_disk_leaves_the_old_file_and_no_rubbish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_the_old_file_and_no_rubbish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "state.json"
     files.write_json(path, {"old": True})
 

@@ -26,7 +26,9 @@ class Counter:
         self.runs = 0
         self.text = "payload"
 
-    def build(self, folder: Path, spec: dict[str, Any], inputs: dict[str, Input], progress: Any) -> dict[str, Any]:
+    def build(
+        self, folder: Path, spec: dict[str, Any], inputs: dict[str, Input], progress: Any
+    ) -> dict[str, Any]:
         self.runs += 1
         write_text(folder / "data" / "file.txt", self.text + str(spec))
         return {"inputs": sorted(inputs)}
@@ -40,7 +42,13 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Counter:
     return made
 
 
-def run(tmp_path: Path, spec: dict[str, Any], code: str = "c0", inputs: dict[str, Path] | None = None, name: str = "a") -> Receipt:
+def run(
+    tmp_path: Path,
+    spec: dict[str, Any],
+    code: str = "c0",
+    inputs: dict[str, Path] | None = None,
+    name: str = "a",
+) -> Receipt:
     output = tmp_path / "results" / "receipts" / f"{name}.json"
     return run_stage("count", spec, code, inputs or {}, output, Store(tmp_path / "store"), lambda text: None)
 
@@ -54,9 +62,20 @@ def test_equal_key_is_never_computed_twice(tmp_path: Path, counter: Counter) -> 
 
 
 def test_spec_code_and_parents_each_make_a_new_key(tmp_path: Path, counter: Counter) -> None:
-    keys = {run(tmp_path, {"x": 1}, name="p1").key, run(tmp_path, {"x": 2}, name="p2").key, run(tmp_path, {"x": 1}, code="c1", name="p3").key}
+    keys = {
+        run(tmp_path, {"x": 1}, name="p1").key,
+        run(tmp_path, {"x": 2}, name="p2").key,
+        run(tmp_path, {"x": 1}, code="c1", name="p3").key,
+    }
     for parent in ("p1", "p2"):
-        keys.add(run(tmp_path, {"x": 1}, inputs={"up": tmp_path / f"results/receipts/{parent}.json"}, name=f"child-{parent}").key)
+        keys.add(
+            run(
+                tmp_path,
+                {"x": 1},
+                inputs={"up": tmp_path / f"results/receipts/{parent}.json"},
+                name=f"child-{parent}",
+            ).key
+        )
     assert len(keys) == 5
 
 
@@ -118,14 +137,19 @@ def _hold(root: str, ready: Any, release: Any) -> None:
         release.wait(30)
 
 
-def test_one_writer_an_entry_and_a_dead_writer_frees_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_writer_an_entry_and_a_dead_writer_frees_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store_module, "LEASE_PATIENCE", 0.3)
     context = multiprocessing.get_context("fork")
     ready, release = context.Event(), context.Event()
     holder = context.Process(target=_hold, args=(str(tmp_path / "store"), ready, release))
     holder.start()
     assert ready.wait(30)
-    with pytest.raises(LeaseHeld, match=f"pid {holder.pid}"), Store(tmp_path / "store").lease("count", "k" * 64):
+    with (
+        pytest.raises(LeaseHeld, match=f"pid {holder.pid}"),
+        Store(tmp_path / "store").lease("count", "k" * 64),
+    ):
         pass
     holder.kill()
     holder.join()

@@ -50,8 +50,8 @@ class Receipt(BaseModel):
     """Small deterministic results that later stages and tables use."""
 
     def hash(self) -> str:
-        """Content hash of the whole receipt."""
-        return digest(self.model_dump())
+        """Content hash of the receipt, its readable name left out: arms that share a step share its result."""
+        return digest(self.model_dump(exclude={"name"}))
 
     def payload_bytes(self) -> int:
         """Size of the payload in bytes."""

@@ -1,0 +1,51 @@
+# make study                        run the bundled study and print its results (a second run finds nothing to do)
+# make study ARMS="none recite"     run some arms
+# make study CONFIG=my-study.yaml   run another study
+# make test                         what CI runs
+# make clean                        remove caches and results; the store, which holds everything computed, stays
+
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+SNAKEMAKE_CONFIG := $(if $(CONFIG),study="$(CONFIG)") $(if $(ARMS),arms="$(ARMS)") $(if $(SET),set="$(SET)")
+RULES := Snakefile workflow/Snakefile rules
+
+# One compute thread a process: two processes of one thread beat one process of two on small machines.
+export OMP_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+
+.PHONY: study test lint clean
+
+study: $(VENV)/installed
+	@$(BIN)/snakemake --profile local $(if $(strip $(SNAKEMAKE_CONFIG)),--config $(SNAKEMAKE_CONFIG))
+	@$(BIN)/internalize results
+
+test: lint
+	$(BIN)/pytest
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/snakefmt --check $(RULES)
+	$(BIN)/snakemake --lint
+
+clean:
+	rm -rf results logs .snakemake .mypy_cache .ruff_cache .pytest_cache
+
+$(BIN)/python:
+	@echo "creating $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV)
+
+# torch first: its build (CPU here, CUDA elsewhere) is the installer's choice, and what follows must not change it.
+$(VENV)/installed: pyproject.toml | $(BIN)/python
+	@echo "installing (some minutes the first time)"
+	@$(PIP) install torch==2.13.0
+	@$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	@$(PIP) install --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,38 @@
+"""The study as a workflow: what is trained, on what, and how it is measured, stands in the study file (config/)."""
+
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+from internalize.errors import UserError
+from internalize.workflow import Plan, prepare_environment
+
+repository = Path(workflow.basedir)
+prepare_environment(repository)
+try:
+    plan = Plan.from_config(config, repository)
+except UserError as error:
+    raise WorkflowError(str(error)) from None
+
+
+wildcard_constraints:
+    **plan.names(),
+
+
+localrules:
+    all,
+
+
+rule all:
+    default_target: True
+    input:
+        plan.targets(),
+
+
+include: "rules/knowledge.smk"
+include: "rules/base.smk"
+include: "rules/harvest.smk"
+include: "rules/rows.smk"
+include: "rules/arms.smk"
+include: "rules/evals.smk"
+include: "rules/report.smk"

@@ -1,0 +1,12 @@
+rule knowledge:
+    output:
+        "results/receipts/knowledge.json",
+    log:
+        "logs/knowledge.log",
+    conda:
+        "../envs/cpu.yaml"
+    params:
+        spec=plan.spec("knowledge"),
+        code=plan.code("knowledge"),
+    shell:
+        "internalize stage knowledge --spec {params.spec:q} --code {params.code} --output {output} > {log} 2>&1"

@@ -1,0 +1,1 @@
+"""Arms: chains of steps, each an SFT batch, an RL rollout or both."""

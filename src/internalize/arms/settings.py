@@ -1,0 +1,56 @@
+"""What a segment and each of its steps are determined by.
+
+Invariant: the spec of a step holds every setting that its result depends on and nothing else; it does not depend on how
+many steps the arm has, nor on which steps share a job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """One step of an arm."""
+
+    step: int
+    phase: str
+    reset: bool
+    """True: the Adam moments are cleared before this step trains."""
+    cite_weight: float
+    spec: dict[str, Any]
+    """Canonical settings; part of the store key."""
+
+    @property
+    def plays(self) -> bool:
+        """True when the step plays a rollout."""
+        return self.phase in ("rl", "joint")
+
+    @property
+    def reads_rows(self) -> bool:
+        """True when the step trains on SFT rows."""
+        return self.phase in ("sft", "joint")
+
+
+def step_settings(segment: dict[str, Any], step: int) -> StepSettings:
+    """The settings of `step`, cut out of its segment's spec."""
+    at = step - segment["first"]
+    phase = segment["phases"][at]
+    spec: dict[str, Any] = {
+        "step": step,
+        "phase": phase,
+        "reset": segment["resets"][at],
+        "seed": segment["seed"],
+        "game": segment["game"],
+        "rollout": segment["rollout"],
+        "guard": segment["guard"],
+    }
+    cite = float(segment["cite_weights"][at]) if phase != "rl" else 1.0
+    if phase != "rl":
+        spec |= {"sft": segment["sft"], "rows": segment["rows"], "cite_weight": cite}
+    if phase != "sft":
+        spec["rl"] = segment["rl"]
+    if phase == "joint":
+        spec["fraction"] = segment["fraction"]
+    return StepSettings(step, phase, bool(segment["resets"][at]), cite, spec)

@@ -1,0 +1,245 @@
+"""The worker of a segment: one trainer, one engine, one game; it plays, trains, judges and saves a step.
+
+Invariant: the engine plays step i with exactly the weights that the trainer held after step i-1, and every draw is
+seeded by (arm seed, step, episode, call), so a worker that resumes repeats a lost step bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from internalize.arms.batches import own_episodes, rl_batches, softlabel_batches
+from internalize.arms.settings import StepSettings
+from internalize.checkpoints import layout
+from internalize.engine.protocol import SamplingParams
+from internalize.evals.guard import Guard, GuardVerdict
+from internalize.evals.play_metrics import play_metrics
+from internalize.files import write_json, write_jsonl
+from internalize.games import make_game
+from internalize.games.shaping import ShapingWeights, write_shaping
+from internalize.harness.episode import Episode, write_episodes
+from internalize.harness.inprocess import InProcess
+from internalize.rollout.actor import load_engine, load_hf_state
+from internalize.rollout.advantages import Advantages, episode_advantages
+from internalize.rollout.dump import save_dump
+from internalize.rollout.metrics import rollout_metrics
+from internalize.rollout.plans import rollout_plans
+from internalize.rollout.samples import samples
+from internalize.rows.batches import read_rows, sft_batches
+from internalize.seeds import rng
+from internalize.store import Input, Stopwatch
+from internalize.train.batch import TrainSequence
+from internalize.train.losses import LossSpec
+from internalize.train.optimizer import OptimizerSpec
+from internalize.train.trainer import NonFiniteError, StepStats, Trainer
+
+MAX_CONTEXT = 512
+Batches = list[list[TrainSequence]]
+
+
+class Worker:
+    """Runs steps of one arm and seed in order.
+
+    Args:
+        segment: the segment's spec (`arms.settings`).
+        inputs: `base`, `knowledge`, `gate` and `rows.<name>`, opened.
+        previous: the step before, opened; None starts from the base.
+    """
+
+    def __init__(self, segment: Mapping[str, Any], inputs: Mapping[str, Input], previous: Input | None) -> None:
+        self.seed = int(segment["seed"])
+        self.game = make_game(**segment["game"])
+        base = inputs["base"].payload
+        self.teacher, self.template, config = load_engine(base, max_len=MAX_CONTEXT, game=self.game)
+        self.engine, _, _ = load_engine(base, max_len=MAX_CONTEXT, game=self.game)
+        self.facts: list[str] = inputs["knowledge"].facts["prompt_facts"]
+        held_out = set(inputs["knowledge"].facts["held_out_facts"])
+        self.taught = [fact for fact in self.facts if fact not in held_out]
+        self.rows = {name.removeprefix("rows."): read_rows(opened.payload) for name, opened in inputs.items() if name.startswith("rows.")}
+        self.guard = Guard(segment["guard"], inputs["gate"].facts["reference"])
+        rollout = segment["rollout"]
+        self.sampling = SamplingParams(
+            temperature=float(rollout["temperature"]),
+            max_new_tokens=int(rollout["max_new_tokens"]),
+            stop_ids=(self.template.stop_id,),
+        )
+        self.shaping = ShapingWeights()
+        self.harness = InProcess(self.engine, self.game, self.template, self.sampling, self.shaping, MAX_CONTEXT)
+        self.trainer = Trainer(config, OptimizerSpec(), seed=self.seed)
+        if previous is None:
+            self.trainer.load_hf(load_hf_state(base))
+        else:
+            step = int(previous.receipt.spec["step"])
+            self.trainer.load(layout.iteration_folder(previous.payload, step))
+
+    def run(self, settings: StepSettings, folder: Path, before: Mapping[str, Any], watch: Stopwatch) -> dict[str, Any]:
+        """Plays, trains, judges and writes one step into `folder`; returns the facts of its receipt.
+
+        Args:
+            settings: the step.
+            folder: empty payload folder.
+            before: facts of the step before (the guard's history); empty at the start of an arm.
+            watch: takes the CPU seconds of play, train and save.
+        """
+        step = settings.step
+        if settings.reset:
+            self.trainer.reset_optimizer()
+        self.engine.update_weights(self.trainer.export_hf(), f"step{step - 1:04d}")
+        episodes: list[Episode] = []
+        advantages: Advantages | None = None
+        with watch.phase("play"):
+            if settings.plays:
+                episodes = self._play(settings)
+                advantages = episode_advantages(episodes)
+        played = self._played(episodes, advantages)
+        with watch.phase("train"):
+            batches = self._batches(settings, episodes, advantages)
+            stats, broken = self._train(settings, batches)
+        trained = _summary(stats, broken)
+        history = [*before.get("history", []), _reading(settings, played, trained)]
+        verdict = self.guard.check(history)
+        with watch.phase("save"):
+            self._write(settings, folder, episodes, batches, played, trained, verdict, history)
+        facts: dict[str, Any] = {
+            "phase": settings.phase,
+            "loss": trained.get("loss"),
+            "history": history,
+            **{name: played[name] for name in ("return_mean", "clears", "episodes") if name in played},
+        }
+        if verdict.stop:
+            facts |= {"stopped_at": step, "reasons": verdict.reasons, "last_good_step": _last_good(history)}
+        return facts
+
+    def _play(self, settings: StepSettings) -> list[Episode]:
+        rollout = settings.spec["rollout"]
+        plans = rollout_plans(settings.step, self.seed, rollout["episodes"], rollout["group_size"], rollout["levels"])
+        return self.harness.play(plans, seed_key=("rollout", self.seed, settings.step))
+
+    def _played(self, episodes: list[Episode], advantages: Advantages | None) -> dict[str, Any]:
+        if advantages is None:
+            return {}
+        metrics: dict[str, Any] = {**play_metrics(episodes, self.game, self.facts), **rollout_metrics(episodes, advantages)}
+        metrics["zero_variance_share"] = metrics["silent_group_share"]
+        return metrics
+
+    def _batches(self, settings: StepSettings, episodes: list[Episode], advantages: Advantages | None) -> Batches:
+        """The optimizer batches of a step, in order."""
+        spec = settings.spec
+        batches: Batches = []
+        if advantages is not None:
+            draw = rng("rl-order", self.seed, settings.step)
+            batches = rl_batches(samples(episodes, advantages), [e.plan.id for e in episodes], spec["rl"]["optimizer_steps"], draw)
+        if settings.reads_rows:
+            sft = spec["sft"]
+            count = len(batches) or sft["optimizer_steps"]
+            turns = max(1, round(sft["batch_turns"] * spec["fraction"])) if batches else sft["batch_turns"]
+            extra = self._sft(settings, count, turns)
+            batches = [[*a, *b] for a, b in zip(batches, extra, strict=True)] if batches else extra
+        return batches
+
+    def _sft(self, settings: StepSettings, count: int, turns: int) -> Batches:
+        """`count` batches of about `turns` turns, each row set giving its share."""
+        spec, shares = settings.spec, settings.spec["rows"]
+        total = sum(shares.values())
+        mixed: Batches = [[] for _ in range(count)]
+        for name in sorted(shares):
+            part = max(1, round(turns * shares[name] / total))
+            draw = rng("sft", self.seed, settings.step, name)
+            rows = self.rows[name]
+            if rows.online is not None:
+                own = own_episodes(self.harness, rows.online["episodes"], spec["rollout"]["levels"], self.seed, settings.step)
+                made = softlabel_batches(own, self.teacher, self.template, self.taught, count, part, draw)
+            else:
+                made = sft_batches(rows.rows, count, part, draw, settings.cite_weight)
+            mixed = [[*a, *b] for a, b in zip(mixed, made, strict=True)]
+        return mixed
+
+    def _train(self, settings: StepSettings, batches: Batches) -> tuple[list[StepStats], NonFiniteError | None]:
+        spec = settings.spec
+        loss = LossSpec(temperature=self.sampling.temperature)
+        lr = 0.0
+        if settings.plays:
+            rl = spec["rl"]
+            normaliser = rl["normaliser"]
+            lr = float(rl["lr"])
+            loss = LossSpec(
+                temperature=self.sampling.temperature,
+                clip_low=float(rl["clip_low"]),
+                clip_high=float(rl["clip_high"]),
+                normaliser=normaliser["type"],
+                tokens_per_episode=float(normaliser.get("tokens_per_episode", 1.0)),
+            )
+        else:
+            lr = float(spec["sft"]["lr"])
+        stats: list[StepStats] = []
+        for batch in batches:
+            try:
+                stats.append(self.trainer.train_step(batch, loss, lr))
+            except NonFiniteError as error:
+                return stats, error
+        return stats, None
+
+    def _write(
+        self,
+        settings: StepSettings,
+        folder: Path,
+        episodes: list[Episode],
+        batches: Batches,
+        played: dict[str, Any],
+        trained: dict[str, Any],
+        verdict: GuardVerdict,
+        history: list[dict[str, Any]],
+    ) -> None:
+        """Everything the step leaves behind; the store makes the folder appear as a whole."""
+        step = settings.step
+        label = {"step": step, "phase": settings.phase, "seed": self.seed}
+        rows = [{**label, "kind": "train", **trained}, {**label, "kind": "guard", "stop": verdict.stop, **verdict.readings}]
+        if episodes:
+            write_episodes(folder, episodes)
+            rows.insert(0, {**label, "kind": "rollout", **played})
+        write_jsonl(folder / "metrics.jsonl", rows)
+        write_shaping(folder / "shaping.json", self.shaping)
+        save_dump(folder / "rollout" / f"{step}.pt", step, batches, {"phase": settings.phase, "seed": self.seed})
+        if verdict.stop:
+            record = {**verdict.record(), "step": step, "last_good_step": _last_good(history)}
+            write_json(folder / "collapse_guard.json", record)
+            return
+        self.trainer.save(layout.iteration_folder(folder, step), iteration=step)
+        layout.write_cursor(folder, step, {"step": step, "seed": self.seed, "next_step": step + 1, "optimizer_steps": self.trainer.steps})
+        layout.write_tracker(folder, step)
+
+
+def _summary(stats: list[StepStats], broken: NonFiniteError | None) -> dict[str, Any]:
+    """Training numbers of a step: means over its optimizer steps, the log-prob difference of the first (exact) one."""
+    taken = [one for one in stats if not one.skipped]
+    row: dict[str, Any] = {"optimizer_steps": len(taken), "skipped_steps": len(stats) - len(taken), "tokens": sum(one.tokens for one in taken)}
+    for name in ("loss", "ce_loss", "pg_loss", "kl_loss", "grad_norm", "clip_fraction", "ratio_mean"):
+        values = [value for one in taken if (value := getattr(one, name)) is not None]
+        if values:
+            row[name] = sum(values) / len(values)
+    first = next((one for one in taken if one.logprob_abs_diff is not None), None)
+    if first is not None:
+        row["logprob_abs_diff"] = first.logprob_abs_diff
+    if taken:
+        row |= {"loss_first": taken[0].loss, "loss_last": taken[-1].loss}
+    if broken is not None:
+        row |= {"loss": None, "broken": broken.what}
+    return row
+
+
+def _reading(settings: StepSettings, played: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:
+    """What the guard remembers of a step."""
+    keys = (
+        "calls_per_episode calls_uncleared think_tokens tool_call_ending_rate text_end_share clear_rate repetition_share "
+        "noop_share look_share loop_share zero_variance_share loss grad_norm logprob_abs_diff"
+    ).split()
+    both = {**played, **trained}
+    return {"step": settings.step, **{key: both[key] for key in keys if key in both}}
+
+
+def _last_good(history: list[dict[str, Any]]) -> int:
+    """The step whose checkpoint played the last rollout that the guard let pass; -1 is the base."""
+    rollouts = [row["step"] for row in history[:-1] if "calls_per_episode" in row]
+    return max(rollouts) - 1 if rollouts else -1

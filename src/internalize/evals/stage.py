@@ -1,0 +1,142 @@
+"""Evals stage: play evals and knowledge probes of an arm's checkpoints.
+
+Invariant: every arm, seed and step plays the same level seeds with the same sampling draws (the band
+`eval`), so two policies differ only by their weights. Step -1 is the base itself. A step without a
+checkpoint (a stopped arm) has no row: what is not there is not guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from internalize.checkpoints.layout import iterations
+from internalize.checkpoints.torch_dist import read_hf
+from internalize.engine.protocol import SamplingParams
+from internalize.errors import MissingPayload, UserError
+from internalize.evals.play_metrics import play_metrics
+from internalize.evals.probes import Facts, ProbeSet
+from internalize.files import read_jsonl, write_jsonl
+from internalize.games import make_game
+from internalize.games.shaping import ShapingWeights
+from internalize.harness.episode import write_episodes
+from internalize.harness.inprocess import InProcess
+from internalize.rollout.actor import load_engine
+from internalize.rollout.plans import single_plans
+from internalize.store import Input
+
+BASE_STEP = -1
+DIGITS = 6
+
+
+def build(
+    folder: Path, spec: dict[str, Any], inputs: dict[str, Input], progress: Callable[[str], None]
+) -> dict[str, Any]:
+    """Write `metrics.jsonl` (one row a step and kind) and `episodes/step-XXXX/`.
+
+    Args:
+        spec: `game` {kind, ...}; `evals` {episodes, seed, levels, every}; `rollout` {temperature,
+            max_new_tokens, ...}; `steps`: the steps to measure, -1 for the base; optionally `max_context`.
+            Every step is probed; played are -1, the step before a change of phase, every `every`-th and the
+            last.
+        inputs: `knowledge`, `base`, and `step0000`, ... for each step >= 0.
+
+    Returns:
+        Facts: steps measured and played, and the last played step's return and clears.
+    """
+    game = make_game(**spec["game"])
+    evals, sampling = spec["evals"], spec["rollout"]
+    max_context = int(spec.get("max_context", 512))
+    engine, template, config = load_engine(inputs["base"].payload, max_len=max_context, game=game)
+    harness = InProcess(
+        engine,
+        game,
+        template,
+        SamplingParams(float(sampling["temperature"]), int(sampling["max_new_tokens"]), (template.stop_id,)),
+        ShapingWeights(),
+        max_context,
+    )
+    knowledge = inputs["knowledge"]
+    true = knowledge.facts["prompt_facts"]
+    facts = Facts.of(true, knowledge.facts["held_out_facts"], template.vocab.tokens, evals["seed"])
+    probes = ProbeSet(
+        game, template, facts, list(read_jsonl(knowledge.payload / "recall.jsonl")), evals["seed"]
+    )
+    plans = single_plans("eval", evals["seed"], evals["episodes"], evals["levels"])
+    measured = _measurable(spec["steps"], inputs)
+    phases = {
+        step: "base" if step == BASE_STEP else str(inputs[_name(step)].facts["phase"]) for step in measured
+    }
+    played = play_steps(measured, phases, int(evals.get("every", 1)))
+    rows: list[dict[str, Any]] = []
+    for step in measured:
+        if step != BASE_STEP:
+            engine.update_weights(read_hf(_checkpoint(inputs[_name(step)].payload), config), f"step-{step}")
+        head = {"step": step, "phase": phases[step]}
+        rows.append({**head, "kind": "probe", **_rounded(probes.measure(engine))})
+        if step in played:
+            episodes = harness.play(plans, seed_key=("eval", evals["seed"]))
+            write_episodes(folder / "episodes" / step_label(step), episodes)
+            rows.append({**head, "kind": "eval", **_rounded(play_metrics(episodes, game, facts.true))})
+            progress(
+                "eval step {step}: return {return_mean:+.3f}, clears {clears}/{episodes}".format(**rows[-1])
+            )
+    write_jsonl(folder / "metrics.jsonl", rows)
+    final: dict[str, Any] = next((row for row in reversed(rows) if row["kind"] == "eval"), {})
+    return {
+        "steps": measured,
+        "played": sorted(played),
+        "final": {key: final.get(key) for key in ("step", "return_mean", "clears", "episodes")},
+    }
+
+
+def play_steps(steps: Sequence[int], phases: dict[int, str], every: int) -> set[int]:
+    """Which of `steps` get a play eval: the base, each last step before the phase changes, every
+    `every`-th, the last."""
+    chosen = {step for step in steps if step == BASE_STEP or (step + 1) % every == 0}
+    chosen |= {a for a, b in pairwise(steps) if phases[a] != phases[b]}
+    return chosen | set(steps[-1:])
+
+
+def step_label(step: int) -> str:
+    """Folder name of a step's episodes: `step-0007`, `step-base`."""
+    return "step-base" if step == BASE_STEP else f"step-{step:04d}"
+
+
+def _measurable(steps: Sequence[int], inputs: dict[str, Input]) -> list[int]:
+    """The steps that have weights, ascending.
+
+    Raises:
+        UserError: a step has no input.
+    """
+    missing = [_name(step) for step in steps if step != BASE_STEP and _name(step) not in inputs]
+    if missing:
+        raise UserError(
+            "a step to measure has no receipt",
+            where="evals",
+            expected=", ".join(missing),
+            got=", ".join(sorted(inputs)),
+        )
+    return [
+        step for step in sorted(set(steps)) if step == BASE_STEP or iterations(inputs[_name(step)].payload)
+    ]
+
+
+def _checkpoint(payload: Path) -> Path:
+    found = iterations(payload)
+    if not found:
+        raise MissingPayload("a step has no checkpoint", where=str(payload))
+    return payload / f"iter_{found[-1]:07d}"
+
+
+def _name(step: int) -> str:
+    return f"step{step:04d}"
+
+
+def _rounded(metrics: dict[str, float | None]) -> dict[str, Any]:
+    return {
+        key: value if value is None or isinstance(value, int) else round(value, DIGITS)
+        for key, value in metrics.items()
+    }

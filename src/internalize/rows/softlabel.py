@@ -1,0 +1,91 @@
+"""`softlabel`: context distillation. The policy's own turns, each token labelled with the distribution
+that the frozen base gives it with the knowledge in its prompt.
+
+Invariant: the teacher reads the same conversation as the student, with the facts in front of it and
+nothing else different; row t of its labels speaks of predicting token t. The rows are made while training,
+from the current policy, so the row set itself holds no tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from internalize.harness.episode import Episode
+from internalize.language import markup
+from internalize.language.template import Template
+from internalize.records import SftRow
+from internalize.rows.context import RowContext
+from internalize.train.batch import TrainSequence
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Scorer(Protocol):
+    """The part of an engine that labels: log-probs [len, vocabulary], row t for the token after
+    position t."""
+
+    def score(self, sequences: Sequence[Sequence[int]]) -> list[Tensor]:
+        """One table a sequence."""
+        ...
+
+
+def build(context: RowContext, settings: dict[str, Any]) -> list[SftRow]:
+    """No rows: `online` (in `online.json`) says how many episodes a refresh plays and how often it comes."""
+    return []
+
+
+def online(settings: dict[str, Any]) -> dict[str, int] | None:
+    """How rows of this source are made while training; None for sources whose rows are stored."""
+    if settings["type"] != "softlabel":
+        return None
+    return {"episodes": int(settings["episodes"]), "refresh_every": int(settings["refresh_every"])}
+
+
+def softlabel_sequence(
+    episode: Episode, teacher: Scorer, template: Template, facts: Sequence[str]
+) -> TrainSequence | None:
+    """One episode as a sequence with teacher labels; None if it can't be packed or has no turn that ended
+    in a call.
+
+    Args:
+        episode: played by the current policy without knowledge.
+        teacher: the frozen base.
+        facts: what the teacher is told, in this order. Leave held-out facts out: labels teach what they
+            know.
+    """
+    done = softlabel_sequences([episode], teacher, template, [facts])
+    return done[0] if done else None
+
+
+def softlabel_sequences(
+    episodes: Sequence[Episode], teacher: Scorer, template: Template, facts: Sequence[Sequence[str]]
+) -> list[TrainSequence]:
+    """`softlabel_sequence` of many episodes in one scoring pass, without those that give none;
+    `facts[i]` for episode i."""
+    usable = []
+    for episode, told in zip(episodes, facts, strict=True):
+        if episode.valid and episode.prefix_extending and any(call.kind == "call" for call in episode.calls):
+            usable.append((episode, [template.vocab.id(markup.KNOW), *template.vocab.encode(" ".join(told))]))
+    plain = [[*episode.calls[-1].prompt_ids, *episode.calls[-1].output_ids] for episode, _ in usable]
+    # the facts stand behind the `<u>` that opens the conversation, as `Template.user` puts them
+    tables = teacher.score(
+        [tokens[:1] + front + tokens[1:] for tokens, (_, front) in zip(plain, usable, strict=True)]
+    )
+    made = []
+    for (episode, front), tokens, table in zip(usable, plain, tables, strict=True):
+        shift = len(front)
+        labels = np.zeros((len(tokens), table.shape[1]), dtype=np.float32)
+        labels[1:] = table[shift : shift + len(tokens) - 1].numpy()
+        mask = [0] * len(tokens)
+        for call in episode.calls:
+            if call.kind == "call":
+                start = len(call.prompt_ids)
+                mask[start : start + len(call.output_ids)] = [1] * len(call.output_ids)
+        made.append(
+            TrainSequence(tokens=tokens, teacher_logprobs=labels, kl_mask=mask, episode=episode.plan.id)
+        )
+    return made

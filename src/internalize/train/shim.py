@@ -1,0 +1,106 @@
+"""CPU stand-ins for the CUDA calls that megatron-core makes unconditionally.
+
+Invariant: with a CUDA device present nothing here has any effect; without one, everything is undone on
+leaving ``cpu_stand_ins``, so torch looks untouched to the rest of the process.
+
+Two kinds of call are answered: functions of ``torch.cuda`` (current_device, synchronize, ...) are replaced,
+and literals (``device="cuda"``, ``.cuda()``, ``tensor.type() == "torch.cuda.FloatTensor"``) are translated by
+a torch function mode, which costs about 2 microseconds a torch call. Build, train, save and load run inside;
+other code (an engine, transformers) must not, because ``.type()`` lies inside.
+
+The list of call sites, by file and line of megatron-core 0.16.1, comes from tracing them; bump the pin only
+with the CPU tests green.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from internalize.train.mcore import initialize_rng_tracker
+
+_depth = 0
+
+
+@contextmanager
+def cpu_stand_ins() -> Iterator[None]:
+    """Runs a block of Megatron code on a machine without CUDA; does nothing where CUDA is available.
+    Re-entrant.
+    """
+    global _depth
+    if _depth or torch.cuda.is_available():
+        yield
+        return
+    saved = {name: getattr(torch.cuda, name) for name in _REPLACEMENTS}
+    _depth += 1
+    try:
+        for name, stand_in in _REPLACEMENTS.items():
+            setattr(torch.cuda, name, stand_in)
+        with _CudaLiterals():
+            yield
+    finally:
+        _depth -= 1
+        for name, original in saved.items():
+            setattr(torch.cuda, name, original)
+
+
+def use_cpu_rng_tracker() -> None:
+    """Switches Megatron's RNG tracker to its no-op form (a public switch), which needs no CUDA generator.
+
+    Right only while every dropout is 0, which ``model.transformer_config`` guarantees.
+    """
+    if not torch.cuda.is_available():
+        initialize_rng_tracker(inference_rng_tracker=True)
+
+
+class _Stream:
+    """A CUDA stream that has nothing to wait for."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return _nothing
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    return None
+
+
+def _cpu_device() -> torch.device:
+    return torch.device("cpu")
+
+
+def _stream(*args: Any, **kwargs: Any) -> _Stream:
+    return _Stream()
+
+
+_REPLACEMENTS: dict[str, Callable[..., Any]] = {
+    "current_device": _cpu_device,
+    "current_stream": _stream,
+    "synchronize": _nothing,
+    "empty_cache": _nothing,
+}
+
+
+class _CudaLiterals(TorchFunctionMode):
+    """Reads ``cuda`` as ``cpu`` in the arguments of torch calls."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if kwargs:
+            device = kwargs.get("device")
+            if device is not None and str(device).startswith("cuda"):
+                kwargs = {**kwargs, "device": "cpu"}
+            return func(*args, **kwargs)
+        if func is torch.Tensor.cuda:
+            return args[0]
+        if func is torch.Tensor.type and len(args) == 1:
+            return func(*args).replace("torch.", "torch.cuda.", 1)
+        return func(*args)

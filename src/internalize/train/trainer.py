@@ -1,0 +1,287 @@
+"""The trainer: Megatron's model, schedule, optimizer and checkpoints behind one small class.
+
+Invariant: a step is a function of (weights, moments, batch, loss, learning rate). Nothing else enters: no
+global random state, no folder name, no history of the process; so save + load + continue equals not having
+stopped, bit for bit.
+
+Each gradient is divided by its own normaliser before it reaches Megatron, which is told that the step has 0
+tokens; then Megatron sums over micro-batches and data-parallel ranks and rescales nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from internalize.checkpoints import hf_names
+from internalize.checkpoints.torch_dist import load_common
+from internalize.errors import UserError
+from internalize.train import distributed, saving
+from internalize.train.batch import TrainSequence
+from internalize.train.distributed import ParallelSpec
+from internalize.train.forward import forward_step
+from internalize.train.losses import LossSpec, normalisers
+from internalize.train.mcore import (
+    DistributedDataParallel,
+    DistributedDataParallelConfig,
+    ShardedObject,
+    finalize_model_grads,
+    get_forward_backward_func,
+    parallel_state,
+)
+from internalize.train.model import build_model
+from internalize.train.optimizer import (
+    OptimizerSpec,
+    build_optimizer,
+    has_moments,
+    reset_moments,
+    set_learning_rate,
+)
+from internalize.train.packing import pack
+from internalize.train.shim import cpu_stand_ins, use_cpu_rng_tracker
+from internalize.train.state import CheckpointMismatchError, refuse_other, settings
+from internalize.train.stats import NonFiniteError, StepStats, add_up, refuse_non_finite, step_stats
+
+__all__ = [
+    "CheckpointMismatchError",
+    "LossSpec",
+    "NonFiniteError",
+    "OptimizerSpec",
+    "ParallelSpec",
+    "StepStats",
+    "TrainSequence",
+    "Trainer",
+]
+
+CHECKPOINT_VERSION = 3.0  # Megatron's name for "per-layer names as in megatron-core"
+
+
+class Trainer:
+    """One model with its optimizer. Close it (or use it as a context manager) to free the process group.
+
+    Args:
+        model_config: HF config.json of a Qwen3-type model.
+        optimizer: AdamW settings.
+        parallel: sizes of the parallel groups.
+        seed: of the initial weights.
+        max_tokens: input tokens a micro-batch; bounds memory, not results.
+
+    Raises:
+        ModelConfigError: the config asks for something else than this model.
+        UserError: the process cannot provide the parallel shape.
+    """
+
+    def __init__(
+        self,
+        model_config: Mapping[str, Any],
+        optimizer: OptimizerSpec | None = None,
+        parallel: ParallelSpec | None = None,
+        seed: int = 0,
+        max_tokens: int = 8192,
+    ) -> None:
+        self.model_config = dict(model_config)
+        self.optimizer_spec = optimizer or OptimizerSpec()
+        self.parallel = parallel or ParallelSpec()
+        self.seed = seed
+        self.max_tokens = max_tokens
+        self.steps = 0  # optimizer steps since the build or the last load_hf
+        self._lr = self.optimizer_spec.lr
+        if self.parallel != ParallelSpec():
+            raise UserError(
+                "this version trains at one parallel shape",
+                expected="tp 1, pp 1",
+                got=f"tp {self.parallel.tp}, pp {self.parallel.pp}",
+            )
+        distributed.acquire(self.parallel)
+        self._closed = False
+        try:
+            self._rng = torch.Generator().manual_seed(seed).get_state()
+            use_cpu_rng_tracker()
+            with cpu_stand_ins(), self._own_rng():
+                config, self.model = build_model(self.model_config, self.parallel)
+                ddp_config = DistributedDataParallelConfig(
+                    grad_reduce_in_fp32=True, use_distributed_optimizer=False
+                )
+                self._ddp = DistributedDataParallel(config, ddp_config, self.model)
+                self.optimizer = build_optimizer(self.optimizer_spec, self._ddp)
+            config.no_sync_func = self._ddp.no_sync
+            config.finalize_model_grads_func = finalize_model_grads
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Frees the process group if no other trainer uses it; idempotent."""
+        if not self._closed:
+            self._closed = True
+            distributed.release()
+
+    # Weights
+
+    def load_hf(self, state: Mapping[str, Tensor]) -> None:
+        """Takes the weights of an HF state dict and starts with fresh moments and step count.
+
+        Raises:
+            hf_names.TensorMismatchError: the state is not exactly this model's.
+        """
+        tensors = hf_names.to_megatron(state, self.model_config)
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                parameter.copy_(tensors[name])
+        self.optimizer.reload_model_params()
+        self.reset_optimizer()
+        self.steps = 0
+
+    def export_hf(self) -> dict[str, Tensor]:
+        """The weights as an HF state dict of own copies, float32."""
+        return hf_names.from_megatron(dict(self.model.named_parameters()), self.model_config)
+
+    # Training
+
+    def reset_optimizer(self) -> None:
+        """Forgets the Adam moments and their step count; equal to a new optimizer on the same weights."""
+        reset_moments(self.optimizer)
+
+    def train_step(
+        self, sequences: Sequence[TrainSequence], loss: LossSpec, lr: float | None = None
+    ) -> StepStats:
+        """One optimizer step on the whole batch; every rank passes the same batch.
+
+        Sequences with nothing to train (zero-variance groups) are not computed; if none is left, no step is
+        taken.
+
+        Args:
+            sequences: the optimizer batch, any mix of CE, policy and KL tokens.
+            loss: clip range, temperature and normalisers.
+            lr: learning rate of this step; default is the optimizer's.
+
+        Raises:
+            NonFiniteError: names the first weight, loss or gradient that is not finite; nothing was updated.
+        """
+        batches = pack(sequences, self.max_tokens)
+        if not batches:
+            return StepStats(skipped=True)
+        norm = normalisers(sequences, loss)
+        with cpu_stand_ins(), self._own_rng():
+            self._ddp.zero_grad_buffer()
+            self.optimizer.zero_grad()
+            sums = get_forward_backward_func()(
+                forward_step_func=functools.partial(forward_step, loss, norm),
+                data_iterator=iter(batches),
+                model=[self._ddp],
+                num_microbatches=len(batches),
+                seq_length=batches[0].size,
+                micro_batch_size=1,
+                forward_only=False,
+            )
+            totals = add_up(sums)
+            refuse_non_finite(
+                totals,
+                [buffer.grad_data for buffer in self._ddp.buffers],
+                dict(self.model.named_parameters()),
+                self.steps + 1,
+            )
+            self._lr = self.optimizer_spec.lr if lr is None else lr
+            set_learning_rate(self.optimizer, self._lr)
+            _, grad_norm, _ = self.optimizer.step()
+        self.steps += 1
+        return step_stats(totals, float(grad_norm), batches)
+
+    # Checkpoints
+
+    def save(self, folder: Path, *, iteration: int = 0) -> None:
+        """Writes weights, moments, step count, learning rate and RNG state in Megatron's torch_dist layout.
+
+        Args:
+            folder: empty or absent; the caller renames it into place.
+            iteration: number that the checkpoint carries.
+
+        Raises:
+            UserError: the file system refused a write.
+        """
+        with cpu_stand_ins():
+            saving.save(self._state(iteration, has_moments(self.optimizer)), folder)
+
+    def load(self, folder: Path, with_optimizer: bool = True) -> int:
+        """Restores what ``save`` wrote; returns its iteration.
+
+        Args:
+            folder: an ``iter_*`` folder.
+            with_optimizer: False takes the weights only and starts with fresh moments (a phase boundary).
+
+        Raises:
+            MissingPayload, CorruptPayload: the folder is incomplete or damaged.
+            CheckpointMismatchError: it belongs to another model config or other optimizer settings; names the
+                key.
+        """
+        common = load_common(folder)
+        args = common.get("args", {})
+        refuse_other(folder, args, settings(self.model_config, self.optimizer_spec), with_optimizer)
+        moments = with_optimizer and bool(args.get("has_moments"))
+        with cpu_stand_ins():
+            state = saving.load(self._state(0, moments, loading=True), folder)
+            self.model.load_state_dict(state["model"], strict=True)
+            if moments:
+                self.optimizer.load_state_dict(state["optimizer"])
+            else:
+                self.reset_optimizer()
+            self.optimizer.reload_model_params()
+        self._rng = state["rng_state"]["torch_rng_state"]
+        self._lr = float(args["lr"])
+        self.steps = int(args["steps"])
+        return int(common["iteration"])
+
+    def _state(self, iteration: int, moments: bool, loading: bool = False) -> dict[str, Any]:
+        model = self.model.sharded_state_dict()
+        tp_rank = parallel_state.get_tensor_model_parallel_rank()
+        pp_rank = parallel_state.get_pipeline_model_parallel_rank()
+        state: dict[str, Any] = {
+            "args": {
+                **settings(self.model_config, self.optimizer_spec),
+                "tensor_model_parallel_size": self.parallel.tp,
+                "pipeline_model_parallel_size": self.parallel.pp,
+                "seed": self.seed,
+                "steps": self.steps,
+                "lr": self._lr,
+                "has_moments": moments,
+            },
+            "checkpoint_version": CHECKPOINT_VERSION,
+            "iteration": iteration,
+            "model": model,
+            "rng_state": ShardedObject(
+                "rng_state",
+                {"torch_rng_state": self._rng},
+                (self.parallel.pp, self.parallel.tp),
+                (pp_rank, tp_rank),
+                replica_id=parallel_state.get_data_parallel_rank(with_context_parallel=True),
+            ),
+        }
+        if moments:
+            state["optimizer"] = self.optimizer.sharded_state_dict(model, is_loading=loading)
+        return state
+
+    @contextmanager
+    def _own_rng(self) -> Iterator[None]:
+        """Swaps this trainer's random state in: neither it nor the rest of the process disturbs the other."""
+        outside = torch.get_rng_state()
+        torch.set_rng_state(self._rng)
+        try:
+            yield
+        finally:
+            self._rng = torch.get_rng_state()
+            torch.set_rng_state(outside)

@@ -1,0 +1,253 @@
+"""What the Snakefile asks: the targets, and the inputs, the spec and the code of every job.
+
+Invariant: equal study, equal code and equal receipts give an equal plan, wherever the repository lies; making
+one writes nothing but the fingerprint cache.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from internalize import specs
+from internalize.arms.settings import step_settings
+from internalize.base.prebuilt import prebuilt_digest
+from internalize.errors import UserError
+from internalize.files import canonical_json, read_json
+from internalize.fingerprint import Fingerprints
+from internalize.inputs import segment_receipt
+from internalize.stages import STAGES
+from internalize.study import Study, load_study, runnable_arms
+from internalize.study_arms import Arm
+from internalize.study_errors import nearest
+from internalize.study_rows import harvest_of, parent_of
+
+RECEIPTS = "results/receipts"
+DEFAULT_STUDY = "config/bundled.yaml"
+CONFIG_KEYS = ("study", "arms", "set", "steps_per_job")
+SEGMENT_MODULE = "internalize.arms.segment"
+CACHE = Path(".snakemake/internalize-fingerprints.json")
+
+Inputs = dict[str, str | list[str]]
+
+
+class Plan:
+    """A study as jobs. Receipt paths are relative to the working directory, where `results` and `store` lie.
+
+    Args:
+        study: the study, cut down to the arms that are asked for.
+        repository: folder in which a prebuilt base is looked up when the working directory lacks it.
+        steps_per_job: steps that one job of an arm runs; None: all of them.
+
+    Raises:
+        UserError: the prebuilt base that the study names is missing or damaged, or no arm is left to run.
+    """
+
+    def __init__(self, study: Study, repository: Path, steps_per_job: int | None = None) -> None:
+        self.study = study
+        self.steps_per_job = steps_per_job
+        self.arms = {arm.name: arm for arm in runnable_arms(study)}
+        if not self.arms:
+            raise UserError("no arm to run", where="arms", got="only arms with `status: prepared`")
+        self._fingerprints = Fingerprints(cache=CACHE)
+        shipped = study.base.prebuilt
+        self._prebuilt_digest = prebuilt_digest(found(shipped, repository)) if shipped is not None else None
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], repository: Path) -> Plan:
+        """The plan for Snakemake's `--config` values.
+
+        Args:
+            config: `study` (path of the study file), `arms` (names, blanks between), `set` (overrides such as
+                `rl.lr=2e-4`, blanks between), `steps_per_job`.
+            repository: folder in which a relative path is looked up when the working directory lacks it.
+
+        Raises:
+            StudyError: the study is wrong.
+            UserError: a config key is unknown or its value unusable, or see `Plan`.
+        """
+        for key in config:
+            if key not in CONFIG_KEYS:
+                raise UserError(
+                    f"unknown config key `{key}`",
+                    where=f"--config {key}=...",
+                    expected=f"one of: {', '.join(CONFIG_KEYS)}",
+                    fix=nearest(key, CONFIG_KEYS),
+                )
+        per_job = config.get("steps_per_job")
+        if per_job is not None and (not isinstance(per_job, int) or isinstance(per_job, bool) or per_job < 1):
+            where = f"--config steps_per_job={per_job}"
+            raise UserError(
+                "`steps_per_job` has a wrong value", where=where, expected="a whole number from 1 on"
+            )
+        path = found(str(config.get("study", DEFAULT_STUDY)), repository)
+        study = load_study(path, arms=_words(config.get("arms")), set=_words(config.get("set")) or ())
+        return cls(study, repository, per_job)
+
+    def names(self) -> dict[str, str]:
+        """Wildcard constraints: the arms, row sets and harvests of this study, and numbers."""
+        return {
+            "arm": _any_of(self.arms),
+            "rows": _any_of(self.study.rows),
+            "harvest": _any_of(self.study.harvests),
+            "seed": "[0-9]+",
+            "first": "[0-9]{4}",
+            "last": "[0-9]{4}",
+        }
+
+    def targets(self) -> list[str]:
+        """The receipt that stands for the whole study."""
+        return [f"{RECEIPTS}/report.json"]
+
+    # What determines a job
+
+    def code(self, stage: str) -> str:
+        """Fingerprint of the code behind a stage (`segment`, or a key of `stages.STAGES`)."""
+        return self._fingerprints.of(SEGMENT_MODULE if stage == "segment" else STAGES[stage])
+
+    def spec(self, job: str) -> Callable[[Any], str]:
+        """Snakemake params function of a rule: its spec as canonical JSON."""
+        study = self.study
+        makers: dict[str, Callable[[Any], specs.Spec]] = {
+            "knowledge": lambda w: specs.knowledge(study),
+            "base": lambda w: specs.base(study, self._prebuilt_digest),
+            "gate": lambda w: specs.gate(study),
+            "harvest": lambda w: specs.harvest(study, w.harvest),
+            "rows": lambda w: specs.rows(study, w.rows),
+            "segment": lambda w: specs.segment(
+                study, self.arms[w.arm], int(w.seed), int(w.first), int(w.last)
+            ),
+            "evals": lambda w: specs.evals(study, self._measured(self.arms[w.arm], int(w.seed))),
+            "evals_base": lambda w: specs.evals(study, [specs.BASE_STEP]),
+            "report": lambda w: specs.report(study, list(self.arms.values())),
+        }
+        make = makers[job]
+        return lambda wildcards: canonical_json(make(wildcards))
+
+    # What a job reads
+
+    def rows_inputs(self, wildcards: Any) -> Inputs:
+        """Base (its vocabulary), knowledge, and the harvest or row set that the rows are made from."""
+        rows = self.study.rows[wildcards.rows]
+        harvest, parent = harvest_of(rows), parent_of(rows)
+        return {
+            **_shared("base", "knowledge"),
+            "harvest": [f"{RECEIPTS}/harvest/{harvest}.json"] if harvest else [],
+            "of": [f"{RECEIPTS}/rows/{parent}.json"] if parent else [],
+        }
+
+    def segment_inputs(self, wildcards: Any) -> Inputs:
+        """Base, knowledge and gate; the rows that the segment reads; the segment before.
+
+        Raises:
+            UserError: the arm has no such segment.
+        """
+        arm, first, last = self.arms[wildcards.arm], int(wildcards.first), int(wildcards.last)
+        segments = self.segments(arm)
+        if last > dict(segments).get(first, -1):
+            raise UserError(
+                f"arm `{arm.name}` has no segment of steps {first} to {last}",
+                expected=f"one of: {', '.join(f'{start} to {end}' for start, end in segments)}",
+                fix="see the arm's `steps`, and --config steps_per_job",
+            )
+        before = [
+            _segment_path(arm, wildcards.seed, start, end) for start, end in segments if end == first - 1
+        ]
+        rows = arm.rows if specs.reads_rows(arm, first, last) else []
+        return {
+            **_shared("base", "knowledge", "gate"),
+            "rows": [f"{RECEIPTS}/rows/{name}.json" for name in rows],
+            "previous": before,
+        }
+
+    def evals_inputs(self, wildcards: Any) -> Inputs:
+        """Base and knowledge, and the arm's segments in order."""
+        segments = self._segment_paths(self.arms[wildcards.arm], int(wildcards.seed))
+        return {**_shared("base", "knowledge"), "segments": segments}
+
+    def report_inputs(self, wildcards: Any) -> Inputs:
+        """Knowledge, base, gate; the rows in use; every eval and every segment."""
+        runs = [(arm, seed) for arm in self.arms.values() for seed in arm.seeds]
+        used = sorted({name for arm in self.arms.values() for name in arm.rows})
+        evals = [f"{RECEIPTS}/evals/{arm.name}/seed{seed}.json" for arm, seed in runs]
+        return {
+            **_shared("knowledge", "base", "gate"),
+            "rows": [f"{RECEIPTS}/rows/{name}.json" for name in used],
+            "evals": [f"{RECEIPTS}/evals/base.json", *evals],
+            "segments": [path for arm, seed in runs for path in self._segment_paths(arm, seed)],
+        }
+
+    # Segments
+
+    def segments(self, arm: Arm) -> list[tuple[int, int]]:
+        """First and last step of each job of an arm."""
+        size = self.steps_per_job or arm.steps
+        return [(first, min(first + size, arm.steps) - 1) for first in range(0, arm.steps, size)]
+
+    def segments_to_run(self, arm: Arm, seed: int) -> list[tuple[int, int]]:
+        """The arm's segments, without those that would only pass on what the collapse guard stopped.
+
+        Segments that an earlier run has passed through are kept, so that a finished study stays finished.
+        """
+        segments = self.segments(arm)
+        for position, (first, last) in enumerate(segments):
+            if self._stopped(arm, seed, first, last):
+                later = [_segment_path(arm, seed, *segment) for segment in segments[position + 1 :]]
+                return segments if any(Path(path).exists() for path in later) else segments[: position + 1]
+        return segments
+
+    def _segment_paths(self, arm: Arm, seed: int) -> list[str]:
+        return [_segment_path(arm, seed, *segment) for segment in self.segments_to_run(arm, seed)]
+
+    def _measured(self, arm: Arm, seed: int) -> list[int]:
+        _, last = self.segments_to_run(arm, seed)[-1]
+        return list(range(last + 1))
+
+    def _stopped(self, arm: Arm, seed: int, first: int, last: int) -> bool:
+        """Did the guard stop the arm in this segment, under the settings and the code of now?"""
+        path = Path(_segment_path(arm, seed, first, last))
+        if not path.exists():
+            return False
+        receipt = read_json(path)
+        if receipt.get("status") != "stopped" or receipt.get("code") != self.code("segment"):
+            return False
+        spec = step_settings(specs.segment(self.study, arm, seed, first, last), last).spec
+        return bool(canonical_json(receipt.get("spec")) == canonical_json(spec))
+
+
+def prepare_environment(repository: Path) -> None:
+    """Lets jobs find `internalize` and the repository, and gives each process one compute thread."""
+    tools = str(Path(sys.executable).parent)
+    if tools not in os.environ.get("PATH", "").split(os.pathsep):
+        os.environ["PATH"] = os.pathsep.join([tools, os.environ.get("PATH", "")])
+    os.environ["INTERNALIZE_HOME"] = str(repository)
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+
+
+def found(path: str, repository: Path) -> Path:
+    """A relative path as it is, or below the repository when only that exists."""
+    return repository / path if not Path(path).exists() and (repository / path).exists() else Path(path)
+
+
+def _any_of(names: Iterable[str]) -> str:
+    """A pattern for exactly these names; for none, one that nothing matches."""
+    return "|".join(names) or "(?!)"
+
+
+def _segment_path(arm: Arm, seed: int | str, first: int, last: int) -> str:
+    return f"{RECEIPTS}/arms/{segment_receipt(arm.name, seed, first, last)}"
+
+
+def _shared(*names: str) -> Inputs:
+    return {name: f"{RECEIPTS}/{name}.json" for name in names}
+
+
+def _words(value: Any) -> list[str] | None:
+    """A config value as words: `"none recite"` and `[none, recite]` alike."""
+    if value is None:
+        return None
+    return [str(word) for word in value] if isinstance(value, list) else str(value).split()
