@@ -7,7 +7,7 @@ from snakemake.exceptions import WorkflowError
 from internalize.errors import UserError
 from internalize.workflow import Plan, prepare_environment
 
-repository = Path(workflow.basedir)
+repository = Path(str(workflow.current_basedir))  # also right when another Snakefile includes this one
 prepare_environment(repository)
 try:
     plan = Plan.from_config(config, repository)

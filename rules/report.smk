@@ -15,3 +15,19 @@ rule report:
         " --input knowledge={input.knowledge} --input base={input.base} --input gate={input.gate}"
         " --input 'rows.={input.rows}' --input 'evals.={input.evals}' --input 'step.*={input.segments}'"
         " > {log} 2>&1"
+
+
+# The workflow's own pictures. They follow the plan (params.spec), not what has been computed.
+rule graphs:
+    output:
+        "results/rulegraph.svg",
+        "results/dag.svg",
+    log:
+        "logs/graphs.log",
+    conda:
+        "../envs/cpu.yaml"
+    params:
+        spec=plan.spec("graphs"),
+        code=plan.code("graphs"),
+    shell:
+        "internalize graphs --spec {params.spec:q} --folder results > {log} 2>&1"

@@ -50,7 +50,14 @@ def stage(
     from internalize.store import Store
 
     _one_thread()
-    run_stage(name, _spec(spec), code, named_inputs(input or []), output, Store(store), _progress)
+    receipt = run_stage(name, _spec(spec), code, named_inputs(input or []), output, Store(store), _progress)
+    if name == "report":
+        from internalize.receipts import read_receipt
+        from internalize.report.publish import publish
+
+        made = {str(path): read_receipt(path) for path in sorted(output.parent.rglob("*.json")) if path != output}
+        distinct = {one.key: one for one in made.values()}
+        publish(Store(store), distinct, receipt, output.parent.parent)
 
 
 @app.command()
@@ -67,6 +74,19 @@ def segment(
 
     _one_thread()
     run_segment(_spec(spec), code, named_inputs(input or []), output, Store(store), _progress)
+
+
+@app.command()
+def graphs(
+    spec: Annotated[str, typer.Option(help='{"config": [KEY=VALUE, ...]} as for snakemake')] = "{}",
+    folder: Annotated[Path, typer.Option(help="where the pictures go")] = Path("results"),
+) -> None:
+    """Draw the workflow's rules and the study's jobs: rulegraph.svg and dag.svg (called by a rule)."""
+    from internalize.report.graphs import draw_graphs
+
+    snakefile = Path(os.environ.get("INTERNALIZE_HOME", ".")) / "Snakefile"
+    for path in draw_graphs(snakefile, _spec(spec).get("config", []), folder):
+        _progress(f"drawn: {path}")
 
 
 @app.command()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,9 @@ RECEIPTS = "results/receipts"
 DEFAULT_STUDY = "config/bundled.yaml"
 CONFIG_KEYS = ("study", "arms", "set", "steps_per_job")
 SEGMENT_MODULE = "internalize.arms.segment"
+GRAPHS_MODULE = "internalize.report.graphs"
+MODULES = {**STAGES, "segment": SEGMENT_MODULE, "graphs": GRAPHS_MODULE}
+PICTURES = ("results/rulegraph.svg", "results/dag.svg")
 CACHE = Path(".snakemake/internalize-fingerprints.json")
 
 Inputs = dict[str, str | list[str]]
@@ -41,13 +44,17 @@ class Plan:
         study: the study, cut down to the arms that are asked for.
         repository: folder in which a prebuilt base is looked up when the working directory lacks it.
         steps_per_job: steps that one job of an arm runs; None: all of them.
+        words: the `--config` words that the plan was made from, for calls of Snakemake on the same plan.
 
     Raises:
         UserError: the prebuilt base that the study names is missing or damaged, or no arm is left to run.
     """
 
-    def __init__(self, study: Study, repository: Path, steps_per_job: int | None = None) -> None:
+    def __init__(
+        self, study: Study, repository: Path, steps_per_job: int | None = None, words: Sequence[str] = ()
+    ) -> None:
         self.study = study
+        self.words = list(words)
         self.steps_per_job = steps_per_job
         self.arms = {arm.name: arm for arm in runnable_arms(study)}
         if not self.arms:
@@ -85,7 +92,8 @@ class Plan:
             )
         path = found(str(config.get("study", DEFAULT_STUDY)), repository)
         study = load_study(path, arms=_words(config.get("arms")), set=_words(config.get("set")) or ())
-        return cls(study, repository, per_job)
+        words = [f"{key}={' '.join(value) if isinstance(value, list) else value}" for key, value in config.items()]
+        return cls(study, repository, per_job, words)
 
     def names(self) -> dict[str, str]:
         """Wildcard constraints: the arms, row sets and harvests of this study, and numbers."""
@@ -99,14 +107,14 @@ class Plan:
         }
 
     def targets(self) -> list[str]:
-        """The receipt that stands for the whole study."""
-        return [f"{RECEIPTS}/report.json"]
+        """The receipt that stands for the whole study, and the pictures of the workflow."""
+        return [f"{RECEIPTS}/report.json", *PICTURES]
 
     # What determines a job
 
     def code(self, stage: str) -> str:
-        """Fingerprint of the code behind a stage (`segment`, or a key of `stages.STAGES`)."""
-        return self._fingerprints.of(SEGMENT_MODULE if stage == "segment" else STAGES[stage])
+        """Fingerprint of the code behind a stage (`segment`, `graphs`, or a key of `stages.STAGES`)."""
+        return self._fingerprints.of(MODULES[stage])
 
     def spec(self, job: str) -> Callable[[Any], str]:
         """Snakemake params function of a rule: its spec as canonical JSON."""
@@ -123,6 +131,7 @@ class Plan:
             "evals": lambda w: specs.evals(study, self._measured(self.arms[w.arm], int(w.seed))),
             "evals_base": lambda w: specs.evals(study, [specs.BASE_STEP]),
             "report": lambda w: specs.report(study, list(self.arms.values())),
+            "graphs": lambda w: {"config": self.words, "jobs": self._jobs()},
         }
         make = makers[job]
         return lambda wildcards: canonical_json(make(wildcards))
@@ -201,6 +210,10 @@ class Plan:
 
     def _segment_paths(self, arm: Arm, seed: int) -> list[str]:
         return [_segment_path(arm, seed, *segment) for segment in self.segments_to_run(arm, seed)]
+
+    def _jobs(self) -> dict[str, Any]:
+        """What the pictures show of each arm."""
+        return {arm.name: [sorted(arm.rows), arm.seeds, self.segments(arm)] for arm in self.arms.values()}
 
     def _measured(self, arm: Arm, seed: int) -> list[int]:
         _, last = self.segments_to_run(arm, seed)[-1]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from internalize.train.shim import cpu_stand_ins
+from internalize.train.shim import as_written, cpu_stand_ins
 
 NAMES = ("current_device", "current_stream", "synchronize", "empty_cache")
 
@@ -34,3 +34,10 @@ def test_it_does_nothing_where_cuda_is_present(monkeypatch: pytest.MonkeyPatch) 
     with cpu_stand_ins():
         assert {name: getattr(torch.cuda, name) for name in NAMES} == before
         assert torch.zeros(2).type() == "torch.FloatTensor"
+
+
+def test_a_forward_pass_inside_is_not_translated() -> None:
+    with cpu_stand_ins(), as_written():
+        assert torch.zeros(2).type() == "torch.FloatTensor"
+    with cpu_stand_ins():
+        assert torch.zeros(2, device="cuda").device.type == "cpu"

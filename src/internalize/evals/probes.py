@@ -335,7 +335,7 @@ def _say(template: Template) -> list[int]:
 def _state(game: Game, seed: int, number: int) -> Any | None:
     """An open state up to three random acts into a level; None when the walk ended it."""
     draw = rng("probe", "state", seed, number)
-    state = game.start(draw.choice(game.levels), level_seed("check", "probe", seed, number))
+    state = game.start(draw.choice(game.training_levels), level_seed("check", "probe", seed, number))
     words = game.call_words()
     for _ in range(draw.randrange(4)):
         action = words[draw.choice(sorted(words))]

@@ -56,7 +56,7 @@ class Explorer:
         self.starts = [step.before for step in steps if not step.before.actions]
         spots = [*self.starts, *(step.after for step in steps)]
         names = [name for name in spots[0].probes if name not in COMMON] if spots else []
-        self.values = {name: _distinct(spot.probes[name] for spot in spots) for name in names}
+        self.values = {name: _domain(spot.probes[name] for spot in spots) for name in names}
         words = bench.words
         effects = {"word": words, "probe": names, "effect": ("unchanged", "changed")}
         flags = [name for name in names if all(isinstance(value, bool) for value in self.values[name])]
@@ -258,6 +258,12 @@ def _moves(step: Step, probe: str) -> bool:
 def _among(value: Any, values: Iterable[Any]) -> bool:
     """Whether `value` is one of `values`; True and 1 are not the same thing here."""
     return any(type(other) is type(value) and other == value for other in values)
+
+
+def _domain(values: Iterable[Any]) -> list[Any]:
+    """The values that were seen; a flag could always be both."""
+    seen = _distinct(values)
+    return [False, True] if {type(value) for value in seen} == {bool} else seen
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:

@@ -6,6 +6,7 @@ Invariant: it prints what `summary.csv` holds; it computes nothing.
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from rich.table import Table
 
 from internalize.errors import MissingPayload
 from internalize.report.text import DASH, difference, estimate, number, share
+
+WIDE = 125
+"""Columns of a terminal from which on everything fits."""
 
 
 def print_results(folder: Path, console: Console | None = None) -> None:
@@ -30,7 +34,7 @@ def print_results(folder: Path, console: Console | None = None) -> None:
     with path.open(newline="") as handle:
         rows = [{key: _value(value) for key, value in row.items()} for row in csv.DictReader(handle)]
     out = console or Console()
-    out.print(_table(rows))
+    out.print(_table(rows, out.width))
     stopped = [f"{row['arm']}: {row['stopped']}" for row in rows if row["stopped"]]
     if stopped:
         out.print("stopped by the collapse guard: " + "; ".join(stopped), highlight=False)
@@ -42,36 +46,27 @@ def print_results(folder: Path, console: Console | None = None) -> None:
     )
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
+def _table(rows: list[dict[str, Any]], width: int) -> Table:
+    """All columns, or on a narrow terminal the four that matter most, with intervals on lines of their
+    own."""
+    wide = width >= WIDE
     table = Table(title="SFT-only policy and end of each arm (95 % intervals)", title_justify="left")
     table.add_column("arm", no_wrap=True)
-    for name in (
-        "first RL rollout",
-        "clears",
-        "eval after SFT",
-        "difference to the reference",
-        "end of the arm",
-        "clears",
-        "recites",
-        "NLL",
-    ):
-        table.add_column(name, justify="right")
+    for name, narrow, _ in COLUMNS:
+        if wide or narrow:
+            table.add_column(name, justify="right")
     for row in rows:
-        reference = row["sft_only_eval_diff"] is None and row["sft_only_eval_return"] is not None
-        quiet = row["sft_only_eval_diff_noise"]
-        table.add_row(
-            str(row["arm"]),
-            estimate(row, "sft_only_rollout_return"),
-            _count(row, "sft_only_rollout"),
-            estimate(row, "sft_only_eval_return"),
-            DASH if reference else difference(row, "sft_only_eval_diff"),
-            estimate(row, "final_eval_return"),
-            _count(row, "final_eval"),
-            share(row["recital_share"]),
-            number(row["nll_play"]),
-            style="dim" if quiet else None,
-        )
+        cells = [make(row) for _, narrow, make in COLUMNS if wide or narrow]
+        if not wide:
+            cells = [cell.replace(" [", "\n[").replace(", ", " ").replace(" (", "\n(") for cell in cells]
+        table.add_row(str(row["arm"]), *cells, style="dim" if row["sft_only_eval_diff_noise"] else None)
     return table
+
+
+def _versus(row: dict[str, Any]) -> str:
+    if row["sft_only_eval_same"] is not None:
+        return "same policy" if row["sft_only_eval_same"] else "reference"
+    return difference(row, "sft_only_eval_diff")
 
 
 def _count(row: dict[str, Any], source: str) -> str:
@@ -90,3 +85,16 @@ def _value(text: str | None) -> Any:
         return float(text)
     except ValueError:
         return text
+
+
+COLUMNS: tuple[tuple[str, bool, Callable[[dict[str, Any]], str]], ...] = (
+    ("first RL rollout", False, lambda row: estimate(row, "sft_only_rollout_return")),
+    ("clears", False, lambda row: _count(row, "sft_only_rollout")),
+    ("eval after SFT", True, lambda row: estimate(row, "sft_only_eval_return")),
+    ("difference", True, _versus),
+    ("end of the arm", True, lambda row: estimate(row, "final_eval_return")),
+    ("clears", True, lambda row: _count(row, "final_eval")),
+    ("recites", False, lambda row: share(row["recital_share"])),
+    ("NLL", False, lambda row: number(row["nll_play"])),
+)
+"""Heading, whether it stays on a narrow terminal, and the cell."""

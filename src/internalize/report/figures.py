@@ -131,7 +131,7 @@ def knowledge(path: Path, rows: Sequence[Row], phases: Mapping[str, Sequence[str
     `tables.knowledge`."""
 
     least = min((row[key] for row in rows for key, *_ in FORMS if row.get(key) is not None), default=1.0)
-    floor = max(1e-3, 10 ** math.floor(math.log10(max(least, 1e-3))))
+    floor = max(1e-3, 10 ** math.floor(math.log10(max(least / 1.5, 1e-3))))
 
     def draw(axes: Axes, arm: str) -> None:
         _shade(axes, phases[arm])
@@ -260,7 +260,9 @@ def _grid(
     columns = min(4, max(1, math.ceil(math.sqrt(len(names)))))
     lines = math.ceil(len(names) / columns)
     with matplotlib.rc_context(STYLE):
-        size = (max(7.5, PANEL[0] * columns), 1.3 + PANEL[1] * lines)
+        across = min(len(handles), {1: 2, 2: 2, 3: 3}.get(columns, 4))
+        below = 0.2 * math.ceil(len(handles) / across)
+        size = (max(7.5, PANEL[0] * columns), 0.9 + below + PANEL[1] * lines)
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
         for axes, name in zip(panels.flat, names, strict=False):
@@ -276,7 +278,7 @@ def _grid(
             axes.set_xlabel(xlabel if lowest else "")
             axes.set_ylabel(ylabel if at % columns == 0 else "")
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-        figure.legend(handles=list(handles), loc="outside lower center", ncols=min(len(handles), 4))
+        figure.legend(handles=list(handles), loc="outside lower center", ncols=across)
         return figure
 
 

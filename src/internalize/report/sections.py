@@ -38,7 +38,7 @@ def setting(data: StudyData) -> str:
         lines.append(f"- Knowledge: {facts} play facts{atoms}; held out of every training row: {held}.")
     seeds = sorted({seed for arm in data.arms.values() for seed in arm.runs})
     lines.append(
-        f"- {len(data.arms)} arms, seeds {', '.join(map(str, seeds))}; the reference is `{data.reference}`."
+        f"- Arms: {len(data.arms)}, seeds: {', '.join(map(str, seeds))}; reference: `{data.reference}`."
     )
     return "\n".join(lines) + "\n"
 
@@ -256,7 +256,7 @@ def arms(data: StudyData, rows: Sequence[Row]) -> str:
         table.append(
             [arm.name, arm.rows or DASH, arm.schedule or DASH, str(len(arm.phases)), state, arm.note or DASH]
         )
-    return markdown(["arm", "rows", "schedule", "steps", "status", "note"], table)
+    return markdown(["arm", "rows", "schedule", "steps", "status", "note"], table, words=6)
 
 
 def reading(data: StudyData) -> str:

@@ -71,6 +71,7 @@ def headline(tables: Mapping[str, Sequence[Row]]) -> list[Row]:
         "diff_low",
         "diff_high",
         "diff_noise",
+        "same",
     )
     rows = []
     for row in tables["sft_only"]:

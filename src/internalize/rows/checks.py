@@ -59,7 +59,8 @@ def template(row: SftRow, evidence: Evidence) -> Findings:
     render = evidence.context.template
     for piece in evidence.pieces(row):
         again = render.user(piece.text, piece.knowledge or None)
-        if again != piece.user:
+        marks = set(piece.text.split()) & set(markup.SPECIALS)
+        if again != piece.user or marks:
             yield evidence.vocab.decode(again), evidence.vocab.decode(piece.user)
         said = piece.parsed
         if said.kind == "bad":

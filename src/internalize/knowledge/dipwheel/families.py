@@ -274,6 +274,8 @@ class DipwheelFamilies:
             max_walk=8,
             expect=[Eq(probe="cleared", value=cleared)],
             null=[Eq(probe="cleared", value=not cleared)],
+            # Endings are rare: where a claim spans the levels, each gets as many trials as in a claim about it alone.
+            effort=len(levels),
         )
         return Draft(f"{what} {'clears' if cleared else 'does not clear'} the level.", kind, levels, test)
 
