@@ -107,7 +107,6 @@ def test_ignored_modules_do_not_count(package: Path) -> None:
     before = fingerprint(package)
     edit(package / "launcher.py", "L = 1", "L = 2")
     assert fingerprint(package) == before
-    assert all((Path(package.parent) / "p").is_dir() for _ in IGNORED)
 
 
 def test_the_cache_saves_reading_and_a_broken_one_is_no_harm(package: Path, tmp_path: Path) -> None:

@@ -26,9 +26,7 @@ class Counter:
         self.runs = 0
         self.text = "payload"
 
-    def build(
-        self, folder: Path, spec: dict[str, Any], inputs: dict[str, Input], progress: Any
-    ) -> dict[str, Any]:
+    def build(self, folder: Path, spec: dict[str, Any], inputs: dict[str, Input], progress: Any) -> dict[str, Any]:
         self.runs += 1
         write_text(folder / "data" / "file.txt", self.text + str(spec))
         return {"inputs": sorted(inputs)}
@@ -94,13 +92,13 @@ def test_changed_missing_and_cut_payloads_are_named(tmp_path: Path, counter: Cou
     path = store.root / receipt.entry / "data" / "file.txt"
     good = path.read_text()
     path.write_text("P" + good[1:])
-    with pytest.raises(CorruptPayload, match="file.txt"):
+    with pytest.raises(CorruptPayload, match=r"file\.txt"):
         store.open(receipt)
     path.write_text(good[:-1])
     with pytest.raises(CorruptPayload, match="another size"):
         store.find("count", receipt.key)
     path.unlink()
-    with pytest.raises(MissingPayload, match="file.txt"):
+    with pytest.raises(MissingPayload, match=r"file\.txt"):
         store.open(receipt)
     path.write_text(good)
     assert store.open(receipt).facts == {"inputs": []}
@@ -137,9 +135,7 @@ def _hold(root: str, ready: Any, release: Any) -> None:
         release.wait(30)
 
 
-def test_one_writer_an_entry_and_a_dead_writer_frees_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_writer_an_entry_and_a_dead_writer_frees_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "LEASE_PATIENCE", 0.3)
     context = multiprocessing.get_context("fork")
     ready, release = context.Event(), context.Event()

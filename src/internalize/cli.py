@@ -91,7 +91,9 @@ def graphs(
 
 @app.command()
 def base(
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="train the base anew and hold it against the gate")] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="train the base anew and hold it against the gate")
+    ] = False,
     study: Annotated[Path, typer.Option(help="study file")] = Path("config/bundled.yaml"),
     folder: Annotated[Path | None, typer.Option(help="where the base goes; default: the study's base.prebuilt")] = None,
 ) -> None:
@@ -103,7 +105,9 @@ def base(
     loaded = load_study(study)
     target = folder or (Path(loaded.base.prebuilt) if loaded.base.prebuilt else None)
     if target is None:
-        raise UserError("the study has no prebuilt base", where=f"{study}: base.prebuilt", fix="name a folder with --folder")
+        raise UserError(
+            "the study has no prebuilt base", where=f"{study}: base.prebuilt", fix="name a folder with --folder"
+        )
     if rebuild:
         from internalize.base.rebuild import rebuild as make
 

@@ -128,7 +128,9 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError as error:
         raise UserError("file not found", where=str(path)) from error
     except ValueError as error:
-        raise CorruptPayload(f"not valid JSON ({error})", where=str(path), fix="restore the file or delete it to rebuild it") from error
+        raise CorruptPayload(
+            f"not valid JSON ({error})", where=str(path), fix="restore the file or delete it to rebuild it"
+        ) from error
 
 
 def read_jsonl(path: Path) -> Iterator[Any]:
@@ -147,8 +149,10 @@ def read_jsonl(path: Path) -> Iterator[Any]:
     except FileNotFoundError as error:
         raise UserError("file not found", where=str(path)) from error
     except (OSError, EOFError, zstandard.ZstdError) as error:
-        raise CorruptPayload(f"cannot unpack ({error})", where=str(path), fix="delete the store entry to rebuild it") from error
-    for number, line in enumerate(raw.decode().splitlines(), start=1):
+        raise CorruptPayload(
+            f"cannot unpack ({error})", where=str(path), fix="delete the store entry to rebuild it"
+        ) from error
+    for number, line in enumerate(raw.decode().removesuffix("\n").split("\n") if raw else (), start=1):
         try:
             yield json.loads(line)
         except ValueError as error:

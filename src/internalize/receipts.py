@@ -78,7 +78,9 @@ def read_receipt(path: Path) -> Receipt:
         CorruptPayload: it is not a receipt.
     """
     if not path.exists():
-        raise MissingPayload("receipt not found", where=str(path), fix="run the study again: the store makes it anew without computing")
+        raise MissingPayload(
+            "receipt not found", where=str(path), fix="run the study again: the store makes it anew without computing"
+        )
     raw = read_json(path)
     try:
         return Receipt.model_validate(raw)

@@ -7,6 +7,7 @@ as it was.
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,7 @@ def _build(
     watch = Stopwatch()
     watch.cpu = 0.0  # the imports of this process belong to this stage
     build: Build = importlib.import_module(STAGES[stage]).build
+    watch.parts["startup"] = time.process_time()
     with watch.phase("inputs"):
         opened = {label: store.open(receipt) for label, receipt in receipts.items()}
     partial = store.partial(stage, key)

@@ -1,8 +1,8 @@
 """The store: payload folders keyed by what determines them.
 
 Invariant: an entry folder exists under its final name only when every file in it is complete and hashed in its
-`receipt.json`; a killed writer leaves nothing but a `.partial` folder that the next writer removes. One writer an entry:
-a lease (advisory lock, released by the kernel when its holder dies) keeps a second process out.
+`receipt.json`; a killed writer leaves nothing but a `.partial` folder that the next writer removes. One writer an
+entry: a lease (advisory lock, released by the kernel when its holder dies) keeps a second process out.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class Store:
             return None
         receipt = read_receipt(folder / RECEIPT)
         if receipt.key != key:
-            raise CorruptPayload("entry holds another key", where=str(folder), expected=key, got=receipt.key, fix=_rebuild_hint(folder))
+            raise CorruptPayload(
+                "entry holds another key", where=str(folder), expected=key, got=receipt.key, fix=_rebuild_hint(folder)
+            )
         for file in receipt.files:
             _check_size(folder, file)
         return receipt
@@ -156,7 +158,9 @@ class Store:
                 with path.open("rb") as handle:
                     os.fsync(handle.fileno())
                 files.append(
-                    PayloadFile(path=path.relative_to(partial).as_posix(), sha256=sha256_file(path), bytes=path.stat().st_size)
+                    PayloadFile(
+                        path=path.relative_to(partial).as_posix(), sha256=sha256_file(path), bytes=path.stat().st_size
+                    )
                 )
             receipt = Receipt.model_validate(
                 {
@@ -259,15 +263,22 @@ def _is_complete(folder: Path) -> bool:
 def _check_size(folder: Path, file: PayloadFile) -> None:
     path = folder / file.path
     if not path.exists():
-        raise MissingPayload("a payload file is gone", where=str(path), expected=f"{file.bytes} bytes", fix=_rebuild_hint(folder))
+        raise MissingPayload(
+            "a payload file is gone", where=str(path), expected=f"{file.bytes} bytes", fix=_rebuild_hint(folder)
+        )
     size = path.stat().st_size
     if size != file.bytes:
         raise CorruptPayload(
-            "a payload file has another size", where=str(path), expected=f"{file.bytes} bytes", got=f"{size} bytes", fix=_rebuild_hint(folder)
+            "a payload file has another size",
+            where=str(path),
+            expected=f"{file.bytes} bytes",
+            got=f"{size} bytes",
+            fix=_rebuild_hint(folder),
         )
 
 
 def _rebuild_hint(folder: Path) -> str:
-    return f"internalize forget {folder.parent.name} {folder.name}, then run the study again: only this entry and what depends on it are recomputed"
-
-
+    return (
+        f"internalize forget {folder.parent.name} {folder.name}, then run the study again: "
+        "only this entry and what depends on it are recomputed"
+    )

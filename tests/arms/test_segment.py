@@ -50,7 +50,9 @@ def test_killed_and_resumed_equals_uninterrupted(whole: list[Receipt], prepare: 
     path = output(other.work, "recite")
     command = [sys.executable, "-m", "internalize.cli", "segment", "--code", "code", "--output", str(path)]
     command += ["--spec", json.dumps(other.segment("recite", LAST)), "--store", str(other.work / "store")]
-    command += [word for name, receipt in other.inputs("teacher_turns").items() for word in ("--input", f"{name}={receipt}")]
+    command += [
+        word for name, receipt in other.inputs("teacher_turns").items() for word in ("--input", f"{name}={receipt}")
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for line in process.stderr:  # killed while step 3 plays, trains or saves
@@ -125,7 +127,8 @@ def test_the_guard_stops_an_arm_and_the_rest_passes_through(prepared) -> None:  
     first = stopped[0].facts["stopped_at"]
     assert [receipt.status for receipt in receipts] == ["done"] * first + ["stopped"] * (LAST + 1 - first)
     record = read_json(prepared.store.open(receipts[first]).payload / "collapse_guard.json")
-    assert record["stop"] and record["reasons"] == receipts[first].facts["reasons"]
+    assert record["stop"]
+    assert record["reasons"] == receipts[first].facts["reasons"]
     assert record["last_good_step"] < first
     assert all(receipt.facts.get("passed_through") and not receipt.files for receipt in receipts[first + 1 :])
     assert any("stopped at step" in line for line in said)

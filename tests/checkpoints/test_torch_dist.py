@@ -83,9 +83,7 @@ def write(folder: Path, tensors: dict[str, Tensor], split: Callable[[str], int])
                 file = sorted(blobs)[count % 2]
                 count += 1
                 size = path.stat().st_size
-                metadata.storage_data[MetadataIndex(name, offsets)] = _StorageInfo(
-                    file, len(blobs[file]), size
-                )
+                metadata.storage_data[MetadataIndex(name, offsets)] = _StorageInfo(file, len(blobs[file]), size)
                 blobs[file] += path.read_bytes()
                 path.unlink()
                 chunks.append(ChunkStorageMetadata(torch.Size(offsets), piece.shape))

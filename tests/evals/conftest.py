@@ -66,9 +66,7 @@ def play(game: DipWheel) -> Play:
         returned = components.pop("return")
         outcome = Outcome(**{name: getattr(found, name) for name in Outcome.__slots__})
         plan = EpisodePlan(id=f"{level}-{seed}", level=level, seed=seed, group=0, index=0)
-        return Episode(
-            plan, calls, journal, outcome, components, returned, valid, None if valid else "context"
-        )
+        return Episode(plan, calls, journal, outcome, components, returned, valid, None if valid else "context")
 
     return make
 
@@ -88,3 +86,44 @@ def solved(game: DipWheel, play: Play) -> Callable[..., Episode]:
         return play(replies, level, seed)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def torch_state(game: DipWheel) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Config and random weights of a tiny model over the game's vocabulary: what matters is the
+    bookkeeping."""
+    import torch
+
+    from internalize.language.template import Template
+
+    size = len(Template.of(game).vocab)
+    config = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 16,
+        "intermediate_size": 48,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1e4,
+        "tie_word_embeddings": True,
+        "vocab_size": size,
+        "max_position_embeddings": 256,
+    }
+    draw = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=draw) / shape[-1] ** 0.5
+
+    state = {"model.embed_tokens.weight": normal(size, 32), "model.norm.weight": torch.ones(32)}
+    for layer in range(2):
+        at = f"model.layers.{layer}."
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            state[f"{at}{name}.weight"] = torch.ones(32)
+        for name, rows in (("q", 32), ("k", 16), ("v", 16), ("o", 32)):
+            state[f"{at}self_attn.{name}_proj.weight"] = normal(rows, 32)
+        for name in ("q", "k"):
+            state[f"{at}self_attn.{name}_norm.weight"] = torch.ones(16)
+        for name, shape in (("gate", (48, 32)), ("up", (48, 32)), ("down", (32, 48))):
+            state[f"{at}mlp.{name}_proj.weight"] = normal(*shape)
+    return config, state

@@ -138,7 +138,7 @@ def test_readings_and_record():
 
 
 def test_bad_thresholds_and_references_are_user_errors():
-    with pytest.raises(StudyError, match="guard.calls"):
+    with pytest.raises(StudyError, match=r"guard\.calls"):
         Guard({"calls": 1}, BASE)
     with pytest.raises(StudyError, match=r"guard\.text_end_share"):
         Guard({"text_end_share": 2.0}, BASE)

@@ -52,9 +52,7 @@ def test_journal_rows_have_the_keys_of_the_published_record(game: DipWheel) -> N
         assert set(record) == ROW
         assert set(record["arguments"]) == ARGUMENTS
         assert set(record["result"]) == RESULT
-        assert all(
-            set(spec) == {"action_type", "requires_coordinates"} for spec in record["result"]["actions"]
-        )
+        assert all(set(spec) == {"action_type", "requires_coordinates"} for spec in record["result"]["actions"])
         assert JournalRow.model_validate(record) == row
 
 
@@ -185,8 +183,6 @@ def test_counters_follow_the_journal(game: DipWheel, level: int, seed: int, data
 def test_equal_calls_give_equal_journals(game: DipWheel) -> None:
     def journal() -> list[str]:
         session = GameSession(game, 4, 9)
-        return [
-            run(session, word).model_dump_json() for word in ("pot:a", "dip:N", "look", "dip:SE", "dip:S")
-        ]
+        return [run(session, word).model_dump_json() for word in ("pot:a", "dip:N", "look", "dip:SE", "dip:S")]
 
     assert journal() == journal()

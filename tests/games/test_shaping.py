@@ -58,9 +58,7 @@ def test_components_by_hand(change: dict[str, float], expected: dict[str, float]
     found = shaped_return(replace(EMPTY, **change))
     assert set(found) == COMPONENTS
     assert found["return"] == pytest.approx(sum(expected.values()))
-    assert {name: value for name, value in found.items() if value and name != "return"} == pytest.approx(
-        expected
-    )
+    assert {name: value for name, value in found.items() if value and name != "return"} == pytest.approx(expected)
 
 
 @settings(max_examples=120, deadline=None)
@@ -95,9 +93,7 @@ def test_ending_early_never_beats_playing_on(
 
 @settings(deadline=None)
 @given(st.integers(1, 12), st.data(), weights)
-def test_wasting_the_rest_is_the_worst_play_on(
-    budget: int, data: st.DataObject, weights: ShapingWeights
-) -> None:
+def test_wasting_the_rest_is_the_worst_play_on(budget: int, data: st.DataObject, weights: ShapingWeights) -> None:
     """The bound is tight: a text end costs the wasted rest of the budget plus `text_end`, nothing more."""
     acts = data.draw(st.integers(0, budget - 1))
     state = replace(EMPTY, budget=budget, acts=acts)

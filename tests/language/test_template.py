@@ -109,9 +109,7 @@ def test_calls_are_those_of_the_table() -> None:
 @given(st.lists(st.tuples(texts, texts, st.sampled_from(bundled().words)), min_size=1, max_size=4), texts)
 def test_turns_can_be_told_apart(turns: list[tuple[str, str, str]], last: str) -> None:
     """A conversation splits at `<u>` and `<end>` into just the pieces it was made of."""
-    pieces = [
-        piece for obs, think, call in turns for piece in (TEMPLATE.user(obs), TEMPLATE.reply_ids(think, call))
-    ]
+    pieces = [piece for obs, think, call in turns for piece in (TEMPLATE.user(obs), TEMPLATE.reply_ids(think, call))]
     conversation = [*chain.from_iterable(pieces), *TEMPLATE.user(last)]
     assert conversation.count(TEMPLATE.stop_id) == len(turns)
     rest = conversation

@@ -58,6 +58,4 @@ def test_unpacked_batches_give_the_same_as_packed_ones() -> None:
 
 def test_dropout_is_refused() -> None:
     with pytest.raises(ValueError, match="dropout"):
-        SdpaAttention(
-            SimpleNamespace(attention_dropout=0.1, context_parallel_size=1, kv_channels=8), 1, None, "self"
-        )
+        SdpaAttention(SimpleNamespace(attention_dropout=0.1, context_parallel_size=1, kv_channels=8), 1, None, "self")

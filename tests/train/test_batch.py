@@ -45,9 +45,7 @@ def test_last_trained_is_the_last_token_with_a_gradient() -> None:
     assert TrainSequence(tokens, advantages=[1.0] * 6, **policy).last_trained == 5
     assert TrainSequence(tokens, advantages=[1, 1, 1, 1, 1, 0], **policy).last_trained == 3
     assert TrainSequence(tokens, advantages=[1, 1, 0, 0, 1, 0], **policy).last_trained == 0
-    mixed = TrainSequence(
-        tokens, [0, 0, 2, 0, 0, 0], teacher_logprobs=np.zeros((6, 3)), kl_mask=[0, 1, 0, 0, 1, 0]
-    )
+    mixed = TrainSequence(tokens, [0, 0, 2, 0, 0, 0], teacher_logprobs=np.zeros((6, 3)), kl_mask=[0, 1, 0, 0, 1, 0])
     assert mixed.last_trained == 4
 
 

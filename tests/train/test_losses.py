@@ -21,9 +21,7 @@ finite = st.floats(-6, 0, allow_nan=False)
 tokens = st.lists(st.tuples(finite, finite, st.floats(-2, 2)), min_size=1, max_size=40)
 
 
-def reference_policy_loss(
-    new: float, old: float, advantage: float, low: float, high: float
-) -> tuple[float, float]:
+def reference_policy_loss(new: float, old: float, advantage: float, low: float, high: float) -> tuple[float, float]:
     """Loss of a token and its derivative with respect to the new log-prob, from the definition."""
     ratio = math.exp(new - old)
     clipped = min(max(ratio, 1 - low), 1 + high)
@@ -54,9 +52,7 @@ def test_dr_grpo_token_loss_and_slope_equal_the_definition(
 
 def test_zero_advantage_has_exactly_no_gradient() -> None:
     new = torch.tensor([-1.0, -9.0, 0.0], requires_grad=True)
-    clipped_policy_loss(
-        new, torch.tensor([-2.0, -1.0, -5.0]), torch.zeros(3), LossSpec()
-    ).loss.sum().backward()
+    clipped_policy_loss(new, torch.tensor([-2.0, -1.0, -5.0]), torch.zeros(3), LossSpec()).loss.sum().backward()
     assert not new.grad.any()
 
 

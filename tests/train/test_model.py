@@ -19,9 +19,7 @@ def test_logits_equal_transformers_qwen3(make_trainer: Any, config: dict[str, An
     transformers = pytest.importorskip("transformers")
     config["tie_word_embeddings"] = tied
     weights = random_weights(config, 2)
-    reference = transformers.Qwen3ForCausalLM(
-        transformers.Qwen3Config(**config, attn_implementation="eager")
-    ).eval()
+    reference = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**config, attn_implementation="eager")).eval()
     missing = reference.load_state_dict(weights, strict=False).missing_keys
     assert missing == (["lm_head.weight"] if tied else [])
     reference.tie_weights()
@@ -52,9 +50,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("key", BAD)
-def test_a_config_that_would_be_computed_differently_is_refused_by_key(
-    config: dict[str, Any], key: str
-) -> None:
+def test_a_config_that_would_be_computed_differently_is_refused_by_key(config: dict[str, Any], key: str) -> None:
     check_config(config)
     config[key] = BAD[key]
     with pytest.raises(ModelConfigError) as error:

@@ -25,9 +25,7 @@ def supervision(batches: list[MicroBatch]) -> dict[str, list[tuple[Key, tuple[fl
         for i, row in enumerate(batch.ce_rows):
             found["ce"].append((key(int(row)), (float(batch.ce_weights[i]),)))
         for i, row in enumerate(batch.pg_rows):
-            found["pg"].append(
-                (key(int(row)), (float(batch.advantages[i]), float(batch.rollout_logprobs[i])))
-            )
+            found["pg"].append((key(int(row)), (float(batch.advantages[i]), float(batch.rollout_logprobs[i]))))
         for i, row in enumerate(batch.kl_rows):
             found["kl"].append((key(int(row)), tuple(batch.teacher_logprobs[i].tolist())))
     return found
@@ -55,9 +53,7 @@ def wanted(sequences: list[TrainSequence]) -> dict[str, list[tuple[Key, tuple[fl
     st.lists(st.tuples(st.sampled_from("cpzk"), st.integers(2, 30)), max_size=12),
     st.integers(1, 80),
 )
-def test_packing_keeps_every_history_target_and_number(
-    seed: int, shapes: list[tuple[str, int]], cap: int
-) -> None:
+def test_packing_keeps_every_history_target_and_number(seed: int, shapes: list[tuple[str, int]], cap: int) -> None:
     rng = np.random.default_rng(seed)
     make = {
         "c": lambda n: ce_sequence(rng, n),

@@ -13,9 +13,7 @@ from internalize.train.losses import LossSpec
 from internalize.train.stats import NonFiniteError, refuse_non_finite
 
 
-def test_a_broken_weight_is_named_and_nothing_moves(
-    make_trainer: Any, weights: dict[str, torch.Tensor]
-) -> None:
+def test_a_broken_weight_is_named_and_nothing_moves(make_trainer: Any, weights: dict[str, torch.Tensor]) -> None:
     batch = [ce_sequence(np.random.default_rng(0), 12)]
     weights["model.layers.1.mlp.down_proj.weight"][3, 4] = float("nan")
     trainer = make_trainer(weights)
@@ -24,9 +22,7 @@ def test_a_broken_weight_is_named_and_nothing_moves(
         trainer.train_step(batch, LossSpec(), lr=1e-2)
     assert "optimizer step 1" in error.value.where
     assert trainer.steps == 0
-    assert all(
-        torch.equal(t.nan_to_num(7.0), before[n].nan_to_num(7.0)) for n, t in trainer.export_hf().items()
-    )
+    assert all(torch.equal(t.nan_to_num(7.0), before[n].nan_to_num(7.0)) for n, t in trainer.export_hf().items())
 
 
 def test_an_overflowing_loss_is_named(make_trainer: Any, weights: dict[str, torch.Tensor]) -> None:

@@ -139,9 +139,7 @@ def test_one_packed_sequence_an_episode_equals_one_sample_a_call(
             advantages += [0.0] * 7 + [advantage] * 5
             logprobs += [0.0] * 7 + rng.normal(-3.7, 0.3, 5).tolist()
             n, here = len(tokens), [0] * (len(tokens) - 5) + [1] * 5
-            per_call.append(
-                TrainSequence(tokens[:n], None, advantages[:n], logprobs[:n], here, episode=episode)
-            )
+            per_call.append(TrainSequence(tokens[:n], None, advantages[:n], logprobs[:n], here, episode=episode))
         packed.append(TrainSequence(tokens, None, advantages, logprobs, mask, episode=episode))
     trainer = make_trainer(weights, clip_grad=0.0)
     spec = LossSpec(normaliser=normaliser)
@@ -162,9 +160,7 @@ def test_zero_advantages_leave_weights_and_moments_untouched(
     trainer = make_trainer(weights, weight_decay=0.1)
     trainer.train_step([ce_sequence(rng, 12)], LossSpec(), lr=1e-2)  # momentum that would move the weights
     before = snapshot(trainer)
-    stats = trainer.train_step(
-        [pg_sequence(rng, 9, 0.0, "a"), pg_sequence(rng, 14, 0.0, "b")], LossSpec(), lr=1e-2
-    )
+    stats = trainer.train_step([pg_sequence(rng, 9, 0.0, "a"), pg_sequence(rng, 14, 0.0, "b")], LossSpec(), lr=1e-2)
     assert stats.skipped
     assert stats.tokens == 0
     assert trainer.steps == 1
@@ -226,9 +222,7 @@ def test_rollout_statistics_describe_the_policy_before_the_update(
     scores = (plain_torch.logits(weights, config, sequence.tokens) / 0.8).log_softmax(-1)
     exact = [0.0] + [float(scores[t - 1, sequence.tokens[t]]) for t in range(1, 15)]
     trainer = make_trainer(weights)
-    on_policy = TrainSequence(
-        sequence.tokens, None, sequence.advantages, exact, sequence.pg_mask, episode="a"
-    )
+    on_policy = TrainSequence(sequence.tokens, None, sequence.advantages, exact, sequence.pg_mask, episode="a")
     stats = trainer.train_step([on_policy], spec, lr=1e-2)
     assert stats.logprob_abs_diff < 1e-5
     assert stats.ratio_mean == pytest.approx(1.0, abs=1e-5)

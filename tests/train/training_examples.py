@@ -45,9 +45,7 @@ def ce_sequence(rng: np.random.Generator, n: int, episode: str = "row") -> Train
     return TrainSequence(rng.integers(0, 40, n).tolist(), ce_weights=weights, episode=episode)
 
 
-def pg_sequence(
-    rng: np.random.Generator, n: int, advantage: float, episode: str, near: float = -3.7
-) -> TrainSequence:
+def pg_sequence(rng: np.random.Generator, n: int, advantage: float, episode: str, near: float = -3.7) -> TrainSequence:
     """Random policy tokens whose rollout log-probs lie about ``near``, so that some ratios are clipped."""
     mask = [0, *rng.integers(0, 2, n - 1).tolist()]
     mask[-1] = 1

@@ -40,7 +40,7 @@ def run_segment(
     Args:
         spec: the segment (see `step_settings`).
         code: fingerprint of this module's code.
-        inputs: receipts: `base`, `gate`, `knowledge`, `rows.<name>` and, when the segment does not start the arm, `previous`.
+        inputs: receipts: `base`, `gate`, `knowledge`, `rows.<name>`, and `previous` unless the segment starts the arm.
         output: receipt of the last step; the receipts of the other steps are written beside it.
 
     Raises:
@@ -49,7 +49,11 @@ def run_segment(
     receipts = {name: read_receipt(path) for name, path in inputs.items()}
     first, last = spec["first"], spec["last"]
     if first > 0 and PREVIOUS not in receipts:
-        raise UserError("the segment has no predecessor", where=str(output), expected=f"--input {PREVIOUS}=<receipt of step {first - 1}>")
+        raise UserError(
+            "the segment has no predecessor",
+            where=str(output),
+            expected=f"--input {PREVIOUS}=<receipt of step {first - 1}>",
+        )
     label = "-".join(output.parts[-4:-2])  # ARM/seedN/stepsA-B/stepB.json
     previous = receipts.get(PREVIOUS)
     worker: Worker | None = None
@@ -83,7 +87,7 @@ def run_segment(
 
 
 def _parents(settings: StepSettings, receipts: Mapping[str, Receipt], previous: Receipt | None) -> dict[str, Receipt]:
-    """The receipts that determine a step: its predecessor, the base, the knowledge, its rows and the guard's reference."""
+    """The receipts that determine a step: its predecessor, base, knowledge, rows and the guard's reference."""
     parents = {name: receipts[name] for name in ("base", "knowledge", GATE)}
     if previous is not None:
         parents[PREVIOUS] = previous
@@ -128,7 +132,11 @@ def _pass_through(
     watch: Stopwatch,
 ) -> Receipt:
     """The receipt of a step behind the one that the guard stopped: no payload."""
-    facts = {"phase": settings.phase, "passed_through": True, **{word: previous.facts[word] for word in ("stopped_at", "reasons", "last_good_step")}}
+    facts = {
+        "phase": settings.phase,
+        "passed_through": True,
+        **{word: previous.facts[word] for word in ("stopped_at", "reasons", "last_good_step")},
+    }
     return _commit(store, store.partial(STAGE, key), settings, key, code, parents, name, facts, "stopped", watch)
 
 

@@ -36,6 +36,23 @@ from internalize.train.optimizer import OptimizerSpec
 from internalize.train.trainer import NonFiniteError, StepStats, Trainer
 
 MAX_CONTEXT = 512
+REMEMBERED = (
+    "calls_per_episode",
+    "calls_uncleared",
+    "think_tokens",
+    "tool_call_ending_rate",
+    "text_end_share",
+    "clear_rate",
+    "repetition_share",
+    "noop_share",
+    "look_share",
+    "loop_share",
+    "zero_variance_share",
+    "loss",
+    "grad_norm",
+    "logprob_abs_diff",
+)
+"""Readings that the collapse guard needs of each step."""
 Batches = list[list[TrainSequence]]
 
 
@@ -57,7 +74,11 @@ class Worker:
         self.facts: list[str] = inputs["knowledge"].facts["prompt_facts"]
         held_out = set(inputs["knowledge"].facts["held_out_facts"])
         self.taught = [fact for fact in self.facts if fact not in held_out]
-        self.rows = {name.removeprefix("rows."): read_rows(opened.payload) for name, opened in inputs.items() if name.startswith("rows.")}
+        self.rows = {
+            name.removeprefix("rows."): read_rows(opened.payload)
+            for name, opened in inputs.items()
+            if name.startswith("rows.")
+        }
         self.guard = Guard(segment["guard"], inputs["gate"].facts["reference"])
         rollout = segment["rollout"]
         self.sampling = SamplingParams(
@@ -120,7 +141,10 @@ class Worker:
     def _played(self, episodes: list[Episode], advantages: Advantages | None) -> dict[str, Any]:
         if advantages is None:
             return {}
-        metrics: dict[str, Any] = {**play_metrics(episodes, self.game, self.facts), **rollout_metrics(episodes, advantages)}
+        metrics: dict[str, Any] = {
+            **play_metrics(episodes, self.game, self.facts),
+            **rollout_metrics(episodes, advantages),
+        }
         metrics["zero_variance_share"] = metrics["silent_group_share"]
         return metrics
 
@@ -130,7 +154,9 @@ class Worker:
         batches: Batches = []
         if advantages is not None:
             draw = rng("rl-order", self.seed, settings.step)
-            batches = rl_batches(samples(episodes, advantages), [e.plan.id for e in episodes], spec["rl"]["optimizer_steps"], draw)
+            batches = rl_batches(
+                samples(episodes, advantages), [e.plan.id for e in episodes], spec["rl"]["optimizer_steps"], draw
+            )
         if settings.reads_rows:
             sft = spec["sft"]
             count = len(batches) or sft["optimizer_steps"]
@@ -149,7 +175,9 @@ class Worker:
             draw = rng("sft", self.seed, settings.step, name)
             rows = self.rows[name]
             if rows.online is not None:
-                own = own_episodes(self.harness, rows.online["episodes"], spec["rollout"]["levels"], self.seed, settings.step)
+                own = own_episodes(
+                    self.harness, rows.online["episodes"], spec["rollout"]["levels"], self.seed, settings.step
+                )
                 made = softlabel_batches(own, self.teacher, self.template, self.taught, count, part, draw)
             else:
                 made = sft_batches(rows.rows, count, part, draw, settings.cite_weight)
@@ -195,7 +223,10 @@ class Worker:
         """Everything the step leaves behind; the store makes the folder appear as a whole."""
         step = settings.step
         label = {"step": step, "phase": settings.phase, "seed": self.seed}
-        rows = [{**label, "kind": "train", **trained}, {**label, "kind": "guard", "stop": verdict.stop, **verdict.readings}]
+        rows = [
+            {**label, "kind": "train", **trained},
+            {**label, "kind": "guard", "stop": verdict.stop, **verdict.readings},
+        ]
         if episodes:
             write_episodes(folder, episodes)
             rows.insert(0, {**label, "kind": "rollout", **played})
@@ -207,14 +238,22 @@ class Worker:
             write_json(folder / "collapse_guard.json", record)
             return
         self.trainer.save(layout.iteration_folder(folder, step), iteration=step)
-        layout.write_cursor(folder, step, {"step": step, "seed": self.seed, "next_step": step + 1, "optimizer_steps": self.trainer.steps})
+        layout.write_cursor(
+            folder,
+            step,
+            {"step": step, "seed": self.seed, "next_step": step + 1, "optimizer_steps": self.trainer.steps},
+        )
         layout.write_tracker(folder, step)
 
 
 def _summary(stats: list[StepStats], broken: NonFiniteError | None) -> dict[str, Any]:
     """Training numbers of a step: means over its optimizer steps, the log-prob difference of the first (exact) one."""
     taken = [one for one in stats if not one.skipped]
-    row: dict[str, Any] = {"optimizer_steps": len(taken), "skipped_steps": len(stats) - len(taken), "tokens": sum(one.tokens for one in taken)}
+    row: dict[str, Any] = {
+        "optimizer_steps": len(taken),
+        "skipped_steps": len(stats) - len(taken),
+        "tokens": sum(one.tokens for one in taken),
+    }
     for name in ("loss", "ce_loss", "pg_loss", "kl_loss", "grad_norm", "clip_fraction", "ratio_mean"):
         values = [value for one in taken if (value := getattr(one, name)) is not None]
         if values:
@@ -231,12 +270,8 @@ def _summary(stats: list[StepStats], broken: NonFiniteError | None) -> dict[str,
 
 def _reading(settings: StepSettings, played: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:
     """What the guard remembers of a step."""
-    keys = (
-        "calls_per_episode calls_uncleared think_tokens tool_call_ending_rate text_end_share clear_rate repetition_share "
-        "noop_share look_share loop_share zero_variance_share loss grad_norm logprob_abs_diff"
-    ).split()
     both = {**played, **trained}
-    return {"step": settings.step, **{key: both[key] for key in keys if key in both}}
+    return {"step": settings.step, **{key: both[key] for key in REMEMBERED if key in both}}
 
 
 def _last_good(history: list[dict[str, Any]]) -> int:

@@ -119,9 +119,7 @@ def read_tracker(root: Path) -> int:
         )
     text = path.read_text().strip()
     if not text.isdecimal():
-        raise CorruptPayload(
-            "the tracker is damaged", where=str(path), expected="one number", got=repr(text[:40])
-        )
+        raise CorruptPayload("the tracker is damaged", where=str(path), expected="one number", got=repr(text[:40]))
     return int(text)
 
 

@@ -73,9 +73,7 @@ class TorchDist:
             CorruptPayload: a chunk cannot be decoded.
         """
         entry = self._metadata.state_dict_metadata.get(name)
-        if not isinstance(entry, TensorStorageMetadata) or (
-            layer is not None and not 0 <= layer < entry.size[0]
-        ):
+        if not isinstance(entry, TensorStorageMetadata) or (layer is not None and not 0 <= layer < entry.size[0]):
             raise MissingPayload(
                 f"the checkpoint has no tensor {name}" + ("" if layer is None else f" for layer {layer}"),
                 where=str(self.folder),
@@ -109,9 +107,7 @@ class TorchDist:
         except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError) as error:
             raise _corrupt(path, f"a tensor of {name} at byte {info.offset}", str(error)) from error
         if not isinstance(data, Tensor) or data.shape != sizes:
-            raise _corrupt(
-                path, f"{name} chunk of shape {list(sizes)}", f"{getattr(data, 'shape', type(data))}"
-            )
+            raise _corrupt(path, f"{name} chunk of shape {list(sizes)}", f"{getattr(data, 'shape', type(data))}")
         return data
 
     def _check_files(self) -> None:
@@ -185,9 +181,7 @@ def load_common(folder: Path) -> dict[str, Any]:
     try:
         common = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError) as error:
-        raise _corrupt(
-            path, "a torch.save file of tensors and plain values", str(error).splitlines()[0]
-        ) from error
+        raise _corrupt(path, "a torch.save file of tensors and plain values", str(error).splitlines()[0]) from error
     if not isinstance(common, dict):
         raise _corrupt(path, "a dict", type(common).__name__)
     return common

@@ -82,9 +82,7 @@ class Guard:
                 ) from error
         missing = [name for name in ("calls_per_episode", "think_tokens") if reference.get(name) is None]
         if missing:
-            raise StudyError(
-                "the guard's reference lacks readings", where="guard", got="without " + ", ".join(missing)
-            )
+            raise StudyError("the guard's reference lacks readings", where="guard", got="without " + ", ".join(missing))
         self.thresholds = thresholds
         self.reference = dict(reference)
 
@@ -128,9 +126,7 @@ class Guard:
         good = (_finite(now.get("clear_rate")) or 0.0) >= limits.good_clear_rate
         loops = _loops(now)
         criteria = [
-            self._most(
-                now, "text_end_share", limits.text_end_share, "of the episodes end with a text answer"
-            ),
+            self._most(now, "text_end_share", limits.text_end_share, "of the episodes end with a text answer"),
             self._most(now, "repetition_share", limits.repetition_share, "of the thinks repeat themselves"),
             self._least(
                 now,
@@ -141,9 +137,7 @@ class Guard:
         ]
         if good:
             return criteria
-        calls_key = (
-            "calls_uncleared" if _finite(now.get("calls_uncleared")) is not None else "calls_per_episode"
-        )
+        calls_key = "calls_uncleared" if _finite(now.get("calls_uncleared")) is not None else "calls_per_episode"
         base_calls = float(self.reference.get(calls_key) or self.reference["calls_per_episode"])
         calls, fewest = _finite(now.get(calls_key)), limits.calls_share * base_calls
         few = calls is not None and calls < base_calls and (calls < fewest or calls <= 1.0)
@@ -165,14 +159,11 @@ class Guard:
             ),
             (
                 "loop_share",
-                f"{loops:.0%} of the calls are looks, acts without effect or repeats "
-                f"(limit {limits.loop_share:.0%})",
+                f"{loops:.0%} of the calls are looks, acts without effect or repeats (limit {limits.loop_share:.0%})",
                 looped,
             ),
         ]
-        rollouts = [
-            value for row in history if (value := _finite(row.get("zero_variance_share"))) is not None
-        ]
+        rollouts = [value for row in history if (value := _finite(row.get("zero_variance_share"))) is not None]
         last = rollouts[-limits.zero_variance_rollouts :]
         silent = len(last) == limits.zero_variance_rollouts and min(last) > limits.zero_variance_share
         sentence = (

@@ -134,14 +134,10 @@ class CallReading:
         self.repeats = _repeats(words)
         self.recited = [word for word in words if word in true]
         self.top = [word for word in top if word in true]
-        self.other = any(
-            f"{a}@{c}" in true for a, b, c in zip(words, words[1:], words[2:], strict=False) if b == "at"
-        )
+        self.other = any(f"{a}@{c}" in true for a, b, c in zip(words, words[1:], words[2:], strict=False) if b == "at")
         self.needed = set(advice.facts) <= set(words)
         self.right = self.word == advice.call
-        world = tuple(
-            game.probes(state)[name] for name in sorted(game.probes(state)) if name != "actions_left"
-        )
+        world = tuple(game.probes(state)[name] for name in sorted(game.probes(state)) if name != "actions_left")
         self.situation = (world, self.word)
         self.loops = previous is not None and self.word is not None and previous == self.situation
 

@@ -68,9 +68,7 @@ class Facts:
             fact: tuple(w for p in places if (w := f"{subject_of(fact)}@{p}") != fact and w in vocabulary)
             for fact in facts
         }
-        false = {
-            fact: rng("probe", "false", seed, fact).choice(wrong) for fact, wrong in rivals.items() if wrong
-        }
+        false = {fact: rng("probe", "false", seed, fact).choice(wrong) for fact, wrong in rivals.items() if wrong}
         return cls(facts, frozenset(held_out), false, rivals)
 
 
@@ -180,9 +178,7 @@ def play_probes(game: Game, template: Template, facts: Facts, seed: int) -> list
 
 def top_probes(game: Game, template: Template, facts: Facts, seed: int) -> list[Probe]:
     """Every fact as the first word of a think, in `TOP_STATES` states."""
-    states = [s for number in range(8 * TOP_STATES) if (s := _state(game, seed, -1 - number)) is not None][
-        :TOP_STATES
-    ]
+    states = [s for number in range(8 * TOP_STATES) if (s := _state(game, seed, -1 - number)) is not None][:TOP_STATES]
     prefixes = [template.user(game.observe(state)) for state in states]
     return [_one_word("top", fact, facts, template, prefix) for prefix in prefixes for fact in facts.true]
 
@@ -207,9 +203,7 @@ def recall_probes(template: Template, facts: Facts, rows: Iterable[Mapping[str, 
             form = f"claim_{answer}"
         prefix = (*template.user(row["prompt"]), *_say(template))
         ids = [tuple(template.vocab.encode(text)) for text in (answer, wrong)]
-        probes.setdefault(
-            (form, row["prompt"], answer), Probe(form, fact, fact in facts.held_out, prefix, *ids)
-        )
+        probes.setdefault((form, row["prompt"], answer), Probe(form, fact, fact in facts.held_out, prefix, *ids))
     return list(probes.values())
 
 
@@ -222,12 +216,8 @@ def questions(template: Template, facts: Facts, rows: Sequence[Mapping[str, Any]
     }
     found = []
     for (fact, prompt), wording in sorted(asked.items()):
-        answers = frozenset(
-            row["answer"] for row in rows if (row.get("fact"), row["prompt"]) == (fact, prompt)
-        )
-        found.append(
-            Question(fact, fact in facts.held_out, wording == "other", tuple(template.user(prompt)), answers)
-        )
+        answers = frozenset(row["answer"] for row in rows if (row.get("fact"), row["prompt"]) == (fact, prompt))
+        found.append(Question(fact, fact in facts.held_out, wording == "other", tuple(template.user(prompt)), answers))
     return found
 
 
@@ -236,9 +226,7 @@ def falsified(answer: str, prompt: str, fact: str, facts: Facts) -> str:
     the place, the subject by that of another fact of the same kind."""
     if place_of(fact) in prompt.split():
         same_kind = [
-            other
-            for other in facts.true
-            if other != fact and len(facts.rivals[other]) == len(facts.rivals[fact])
+            other for other in facts.true if other != fact and len(facts.rivals[other]) == len(facts.rivals[fact])
         ]
         wrong = same_kind[(facts.true.index(fact)) % len(same_kind)]
         swap = {fact: f"{subject_of(wrong)}@{place_of(fact)}", subject_of(fact): subject_of(wrong)}
@@ -286,9 +274,7 @@ def summarise(probes: Sequence[Probe], nlls: Sequence[tuple[float, float]]) -> M
     for form in dict.fromkeys(probe.form for probe in probes):
         chosen = [(probe, nll) for probe, nll in zip(probes, nlls, strict=True) if probe.form == form]
         metrics[f"nll_{form}"] = _per_token(chosen)
-        metrics[f"nll_{form}_false"] = share(
-            sum(n[1] for _, n in chosen), sum(len(p.false) for p, _ in chosen)
-        )
+        metrics[f"nll_{form}_false"] = share(sum(n[1] for _, n in chosen), sum(len(p.false) for p, _ in chosen))
         metrics[f"margin_{form}"] = _margin(chosen)
         metrics[f"acc_{form}"] = share(sum(true < false for _, (true, false) in chosen), len(chosen))
         facts: dict[str, list[float]] = {}
@@ -322,9 +308,7 @@ def _margin(chosen: Sequence[tuple[Probe, tuple[float, float]]]) -> float | None
 
 def _one_word(form: str, fact: str, facts: Facts, template: Template, prefix: Sequence[int]) -> Probe:
     ids = template.vocab.encode
-    return Probe(
-        form, fact, fact in facts.held_out, tuple(prefix), tuple(ids(fact)), tuple(ids(facts.false[fact]))
-    )
+    return Probe(form, fact, fact in facts.held_out, tuple(prefix), tuple(ids(fact)), tuple(ids(facts.false[fact])))
 
 
 def _say(template: Template) -> list[int]:

@@ -61,14 +61,10 @@ def build(
     knowledge = inputs["knowledge"]
     true = knowledge.facts["prompt_facts"]
     facts = Facts.of(true, knowledge.facts["held_out_facts"], template.vocab.tokens, evals["seed"])
-    probes = ProbeSet(
-        game, template, facts, list(read_jsonl(knowledge.payload / "recall.jsonl")), evals["seed"]
-    )
+    probes = ProbeSet(game, template, facts, list(read_jsonl(knowledge.payload / "recall.jsonl")), evals["seed"])
     plans = single_plans("eval", evals["seed"], evals["episodes"], evals["levels"])
     measured = _measurable(spec["steps"], inputs)
-    phases = {
-        step: "base" if step == BASE_STEP else str(inputs[_name(step)].facts["phase"]) for step in measured
-    }
+    phases = {step: "base" if step == BASE_STEP else str(inputs[_name(step)].facts["phase"]) for step in measured}
     played = play_steps(measured, phases, int(evals.get("every", 1)))
     rows: list[dict[str, Any]] = []
     for step in measured:
@@ -80,9 +76,7 @@ def build(
             episodes = harness.play(plans, seed_key=("eval", evals["seed"]))
             write_episodes(folder / "episodes" / step_label(step), episodes)
             rows.append({**head, "kind": "eval", **_rounded(play_metrics(episodes, game, facts.true))})
-            progress(
-                "eval step {step}: return {return_mean:+.3f}, clears {clears}/{episodes}".format(**rows[-1])
-            )
+            progress("eval step {step}: return {return_mean:+.3f}, clears {clears}/{episodes}".format(**rows[-1]))
     write_jsonl(folder / "metrics.jsonl", rows)
     final: dict[str, Any] = next((row for row in reversed(rows) if row["kind"] == "eval"), {})
     return {
@@ -119,9 +113,7 @@ def _measurable(steps: Sequence[int], inputs: dict[str, Input]) -> list[int]:
             expected=", ".join(missing),
             got=", ".join(sorted(inputs)),
         )
-    return [
-        step for step in sorted(set(steps)) if step == BASE_STEP or iterations(inputs[_name(step)].payload)
-    ]
+    return [step for step in sorted(set(steps)) if step == BASE_STEP or iterations(inputs[_name(step)].payload)]
 
 
 def _checkpoint(payload: Path) -> Path:

@@ -129,9 +129,7 @@ class GameSession:
         self.state = self.game.idle(self.state)
         self._frame = self.game.frame(self.state)
 
-    def _refused(
-        self, tool: Literal["look", "act", "status"], given: dict[str, Any], reason: str
-    ) -> JournalRow:
+    def _refused(self, tool: Literal["look", "act", "status"], given: dict[str, Any], reason: str) -> JournalRow:
         self.invalid += 1
         kept = {key: given.get(key) for key in _KEYS}
         arguments = ToolArguments(

@@ -41,9 +41,7 @@ class ShapingWeights(BaseModel):
         if self.clear < self.progress:
             raise ValueError(f"clear ({self.clear}) must not be less than progress ({self.progress})")
         if self.trap < max(self.noop, self.invalid):
-            raise ValueError(
-                f"trap ({self.trap}) must not be less than noop ({self.noop}) or invalid ({self.invalid})"
-            )
+            raise ValueError(f"trap ({self.trap}) must not be less than noop ({self.noop}) or invalid ({self.invalid})")
         return self
 
     @property

@@ -114,9 +114,7 @@ class Vocabulary:
             "version": "1.0",
             "truncation": None,
             "padding": None,
-            "added_tokens": [
-                {"id": i, "content": token, **special} for i, token in enumerate(markup.SPECIALS)
-            ],
+            "added_tokens": [{"id": i, "content": token, **special} for i, token in enumerate(markup.SPECIALS)],
             "normalizer": None,
             "pre_tokenizer": {"type": "WhitespaceSplit"},
             "post_processor": None,

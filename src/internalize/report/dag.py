@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-import networkx as nx  # type: ignore[import-untyped]
+import networkx as nx
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, PathPatch
 from matplotlib.path import Path as Curve
@@ -97,10 +97,7 @@ def layout(graph: Graph) -> Layout:
     net.add_edges_from(edge for edge in graph.edges if edge[0] != edge[1])
     if not nx.is_directed_acyclic_graph(net):
         raise UserError("the workflow's graph has a cycle", got=str(nx.find_cycle(net)[:3]))
-    order = [
-        sorted(layer, key=lambda node: _natural(graph.labels[node]))
-        for layer in nx.topological_generations(net)
-    ]
+    order = [sorted(layer, key=lambda node: _natural(graph.labels[node])) for layer in nx.topological_generations(net)]
     depth = {node: at for at, layer in enumerate(order) for node in layer}
     routes = []
     bends = 0
@@ -154,9 +151,7 @@ def draw(dot: str, path: Path, title: str) -> None:
             _box(axes, boxes[node], lines, colours[lines[0]], node in graph.done, node in loops)
         buffer = io.BytesIO()
         kind = path.suffix[1:]
-        figure.savefig(
-            buffer, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else {"Software": ""}
-        )
+        figure.savefig(buffer, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else {"Software": ""})
     write_bytes(path, buffer.getvalue())
 
 
@@ -170,10 +165,7 @@ Box = tuple[float, float, float, float]
 
 
 def _place(graph: Graph, order: Sequence[Sequence[int]]) -> tuple[dict[int, Box], tuple[float, float]]:
-    sizes = {
-        n: (PAD * 2 + CHAR * max(map(len, lines)), PAD + LINE * len(lines))
-        for n, lines in graph.labels.items()
-    }
+    sizes = {n: (PAD * 2 + CHAR * max(map(len, lines)), PAD + LINE * len(lines)) for n, lines in graph.labels.items()}
     bend = (0.0, BEND)
     sizes |= {node: bend for layer in order for node in layer if node < 0}
     heights = [sum(sizes[n][1] + GAP for n in layer) for layer in order]
@@ -239,9 +231,7 @@ def _box(axes: Any, box: Box, lines: Sequence[str], colour: str, done: bool, loo
             lw=0.9,
         )
         axes.add_patch(arc)
-        axes.text(
-            middle + 0.26, top - 0.1, "each after the one before", fontsize=6, color="#5a5a5a", va="center"
-        )
+        axes.text(middle + 0.26, top - 0.1, "each after the one before", fontsize=6, color="#5a5a5a", va="center")
 
 
 def _mean(values: Sequence[float], otherwise: float) -> float:

@@ -194,9 +194,7 @@ def sample(episodes: Sequence[Played]) -> Sample:
 def read_played(path: Path) -> list[Played]:
     """The valid episodes of an `episodes.jsonl`."""
     return [
-        Played(
-            row["plan"]["level"], row["plan"]["seed"], bool(row["outcome"]["cleared"]), float(row["returned"])
-        )
+        Played(row["plan"]["level"], row["plan"]["seed"], bool(row["outcome"]["cleared"]), float(row["returned"]))
         for row in read_jsonl(path)
         if row["valid"]
     ]

@@ -90,9 +90,7 @@ def trajectories(
             # by rollout, not by step: an arm with SFT first begins to play later
             other = [row for row in rows if row["arm"] == reference and row["return"] is not None]
             shift = own[0]["step"] if own else 0
-            axes.plot(
-                [r["step"] + shift for r in other], [r["return"] for r in other], color=GREY, lw=1, ls="--"
-            )
+            axes.plot([r["step"] + shift for r in other], [r["return"] for r in other], color=GREY, lw=1, ls="--")
         steps = [row["step"] for row in own]
         _band(axes, steps, [r["return_low"] for r in own], [r["return_high"] for r in own], BLUE, 0.18)
         _band(axes, steps, [r["seed_min"] for r in own], [r["seed_max"] for r in own], BLUE, 0.25)
@@ -101,9 +99,7 @@ def trajectories(
             step, stopped, seeds = stops[arm]
             axes.axvline(step, color=RED, lw=1.2)
             axes.plot(step, 0.98, marker="X", color=RED, ms=7, clip_on=False)
-            axes.annotate(
-                f"{stopped} of {seeds}", (step, 0.98), (6, -3), textcoords="offset points", color=RED
-            )
+            axes.annotate(f"{stopped} of {seeds}", (step, 0.98), (6, -3), textcoords="offset points", color=RED)
         axes.set_ylim(-0.45, 1.05)
         axes.set_xlim(-0.6, max(map(len, phases.values())) - 0.4)
         axes.axhline(0, color=LIGHT, lw=0.8)
@@ -147,9 +143,7 @@ def knowledge(path: Path, rows: Sequence[Row], phases: Mapping[str, Sequence[str
         axes.yaxis.set_minor_locator(matplotlib.ticker.NullLocator())
         axes.set_xlim(-1.5, max(map(len, phases.values())) - 0.4)
 
-    handles: list[Any] = [
-        Line2D([], [], color=c, marker=m, ms=4, ls=ls, label=text) for _, text, c, m, ls in FORMS
-    ]
+    handles: list[Any] = [Line2D([], [], color=c, marker=m, ms=4, ls=ls, label=text) for _, text, c, m, ls in FORMS]
     handles += [
         Patch(color=YELLOW, alpha=0.35, label="SFT step"),
         Patch(color=GREEN, alpha=0.16, label="joint step"),
@@ -289,9 +283,7 @@ def _shade(axes: Axes, phases: Sequence[str]) -> None:
             axes.axvspan(step - 0.5, step + 0.5, color=colour, alpha=alpha, lw=0, zorder=0)
 
 
-def _band(
-    axes: Axes, steps: Sequence[int], low: Sequence[Any], high: Sequence[Any], colour: str, alpha: float
-) -> None:
+def _band(axes: Axes, steps: Sequence[int], low: Sequence[Any], high: Sequence[Any], colour: str, alpha: float) -> None:
     at = [i for i, bound in enumerate(low) if bound is not None and high[i] is not None]
     if at:
         axes.fill_between(
@@ -304,13 +296,9 @@ def _band(
         )
 
 
-def _whisker(
-    axes: Axes, row: Row, key: str, at: float, colour: str, marker: str, hollow: bool = False
-) -> None:
+def _whisker(axes: Axes, row: Row, key: str, at: float, colour: str, marker: str, hollow: bool = False) -> None:
     if row.get(key) is None:
         return
     if row.get(f"{key}_low") is not None:
-        axes.plot(
-            [row[f"{key}_low"], row[f"{key}_high"]], [at, at], color=colour, lw=1.8, solid_capstyle="butt"
-        )
+        axes.plot([row[f"{key}_low"], row[f"{key}_high"]], [at, at], color=colour, lw=1.8, solid_capstyle="butt")
     axes.plot(row[key], at, color=colour, marker=marker, ms=5.5, mfc="white" if hollow else colour)

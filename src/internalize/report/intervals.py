@@ -131,9 +131,7 @@ def paired_difference(
         return None
     differences = [_mean(one[seed]) - _mean(other[seed]) for seed in seeds]
     mean = math.fsum(differences) / len(seeds)
-    halves = [
-        _episode_half({s: one[s] for s in seeds}, {s: other[s] for s in seeds}, key, paired_levels, resamples)
-    ]
+    halves = [_episode_half({s: one[s] for s in seeds}, {s: other[s] for s in seeds}, key, paired_levels, resamples)]
     if len(seeds) > 1:
         spread = math.fsum((d - mean) ** 2 for d in differences) / (len(seeds) - 1)
         halves.append(student(len(seeds) - 1) * math.sqrt(spread / len(seeds)))
@@ -154,10 +152,7 @@ def _episode_half(
     resamples: int,
 ) -> float | None:
     if not paired_levels:
-        sides = [
-            bootstrap_mean(pool(side, False), *key, i, resamples=resamples)
-            for i, side in enumerate((one, other))
-        ]
+        sides = [bootstrap_mean(pool(side, False), *key, i, resamples=resamples) for i, side in enumerate((one, other))]
         return None if any(side.low is None for side in sides) else math.hypot(*(side.half for side in sides))
     values: list[float] = []
     clusters: list[Hashable] = []

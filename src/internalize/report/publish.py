@@ -75,9 +75,7 @@ def costs(runs: Iterable[tuple[str, Mapping[str, Any]]]) -> list[dict[str, Any]]
     """
     rows: dict[str, dict[str, Any]] = {}
     for stage, run in runs:
-        row = rows.setdefault(
-            stage, {"stage": stage, "runs": 0, "cpu_s": 0.0, "wall_s": 0.0, "peak_rss_mib": 0}
-        )
+        row = rows.setdefault(stage, {"stage": stage, "runs": 0, "cpu_s": 0.0, "wall_s": 0.0, "peak_rss_mib": 0})
         row["runs"] += 1
         row["cpu_s"] += run.get("cpu_s", 0.0)
         row["wall_s"] += run.get("wall_s", 0.0)
@@ -120,9 +118,7 @@ def cost_section(rows: Iterable[Mapping[str, Any]], total_cpu_s: float | None = 
     peak = max((row["peak_rss_mib"] for row in rows), default=0)
     table.append(["all", str(sum(row["runs"] for row in rows)), number(accounted, 1), *sums, str(peak)])
     head = ["stage", "runs", "CPU s", *(name.removesuffix("_s") for name in names), "memory MiB"]
-    lead = (
-        "CPU seconds of the runs that made these results (what was found in the store keeps its first run's)."
-    )
+    lead = "CPU seconds of the runs that made these results (what was found in the store keeps its first run's)."
     text = f"{COST_HEAD}\n\n{lead}\n\n{markdown(head, table)}"
     if total_cpu_s is not None:
         rest = max(0.0, total_cpu_s - accounted)

@@ -24,9 +24,7 @@ def setting(data: StudyData) -> str:
         made = which.get(base.get("which", ""), base.get("which"))
         lines.append(f"- Base: {made}{why}, weights sha256 `{base.get('sha256', '')[:12]}`.")
     sides = [
-        (name, gate[name])
-        for name in ("teacher", "base", "wrong_rules", "partial")
-        if isinstance(gate.get(name), dict)
+        (name, gate[name]) for name in ("teacher", "base", "wrong_rules", "partial") if isinstance(gate.get(name), dict)
     ]
     if sides:
         text = "; ".join(f"{_side(name)} {_gate(side)}" for name, side in sides)
@@ -37,9 +35,7 @@ def setting(data: StudyData) -> str:
         atoms = f", {knowledge['atoms_verified']} verified atoms" if "atoms_verified" in knowledge else ""
         lines.append(f"- Knowledge: {facts} play facts{atoms}; held out of every training row: {held}.")
     seeds = sorted({seed for arm in data.arms.values() for seed in arm.runs})
-    lines.append(
-        f"- Arms: {len(data.arms)}, seeds: {', '.join(map(str, seeds))}; reference: `{data.reference}`."
-    )
+    lines.append(f"- Arms: {len(data.arms)}, seeds: {', '.join(map(str, seeds))}; reference: `{data.reference}`.")
     return "\n".join(lines) + "\n"
 
 
@@ -54,9 +50,7 @@ def _side(name: str) -> str:
 
 def _gate(side: Mapping[str, Any]) -> str:
     bounds = f" [{share(side['wilson_low'])}, {share(side['wilson_high'])}]" if "wilson_low" in side else ""
-    returned = (
-        f", return {number(side['return_mean'], sign=True)}" if side.get("return_mean") is not None else ""
-    )
+    returned = f", return {number(side['return_mean'], sign=True)}" if side.get("return_mean") is not None else ""
     count = f"{side['clears']}/{side['episodes']} ({share(side['clears'] / side['episodes'])})"
     return f"clears {count}{bounds}{returned}"
 
@@ -97,12 +91,8 @@ def first_eval(data: StudyData, rows: Sequence[Row]) -> str:
     quiet = [row["arm"] for row in compared if row["eval_diff_noise"]]
     text = f"\nInside the noise of `{data.reference}`: {', '.join(f'`{arm}`' for arm in quiet) or 'no arm'}."
     if compared:
-        text += (
-            f" {len(compared)} comparisons at 95 %: expect {0.05 * len(compared):.1f} outside by chance.\n"
-        )
-    lead = (
-        "The same policies in the eval after the last SFT step, on levels that all arms and seeds share.\n\n"
-    )
+        text += f" {len(compared)} comparisons at 95 %: expect {0.05 * len(compared):.1f} outside by chance.\n"
+    lead = "The same policies in the eval after the last SFT step, on levels that all arms and seeds share.\n\n"
     return lead + markdown(head, table) + text + "\n"
 
 
@@ -123,9 +113,8 @@ def trajectory(rows: Sequence[Row]) -> str:
         cells = [number(own[i]["return"], sign=True) if i in own else DASH for i in range(longest)]
         table.append([arm, *cells])
     head = ["arm", *(f"rollout {i}" for i in range(longest))]
-    return (
-        "Mean shaped return of each RL rollout, over seeds (intervals: `tables/trajectories.csv`).\n\n"
-        + markdown(head, table)
+    return "Mean shaped return of each RL rollout, over seeds (intervals: `tables/trajectories.csv`).\n\n" + markdown(
+        head, table
     )
 
 
@@ -166,9 +155,7 @@ def recital(rows: Sequence[Row]) -> str:
             "recited_named_share",
         ),
     )
-    table = [
-        [row["arm"], *(share(row[key]) for key in keys), number(row["distinct_facts"], 1)] for row in rows
-    ]
+    table = [[row["arm"], *(share(row[key]) for key in keys), number(row["distinct_facts"], 1)] for row in rows]
     head = [
         "arm",
         "thinks with a true fact",
@@ -253,9 +240,7 @@ def arms(data: StudyData, rows: Sequence[Row]) -> str:
     for row in rows:
         arm = data.arms[row["arm"]]
         state = f"{arm.status}; stopped: {row['stopped']}" if row["stopped"] else arm.status
-        table.append(
-            [arm.name, arm.rows or DASH, arm.schedule or DASH, str(len(arm.phases)), state, arm.note or DASH]
-        )
+        table.append([arm.name, arm.rows or DASH, arm.schedule or DASH, str(len(arm.phases)), state, arm.note or DASH])
     return markdown(["arm", "rows", "schedule", "steps", "status", "note"], table, words=6)
 
 

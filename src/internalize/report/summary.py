@@ -52,8 +52,7 @@ def summary(data: StudyData, tables: Mapping[str, Sequence[Row]], pictures: Sequ
     ]
     if "rulegraph.svg" in pictures:
         parts.append(
-            "## Workflow\n\n![rules](rulegraph.svg)\n"
-            + ("\n[every job](dag.svg)\n" if "dag.svg" in pictures else "")
+            "## Workflow\n\n![rules](rulegraph.svg)\n" + ("\n[every job](dag.svg)\n" if "dag.svg" in pictures else "")
         )
     return "\n".join(part for part in parts if part)
 
@@ -79,12 +78,9 @@ def headline(tables: Mapping[str, Sequence[Row]]) -> list[Row]:
         for source in ("rollout", "eval"):
             short |= {f"sft_only_{source}_{key}": row.get(f"{source}_{key}") for key in keep}
         short |= {f"final_eval_{key}": end[row["arm"]].get(f"eval_{key}") for key in keep}
+        short |= {f"rl_gain{key}": end[row["arm"]].get(f"rl_gain{key}") for key in ("", "_low", "_high", "_noise")}
         short |= {
-            f"rl_gain{key}": end[row["arm"]].get(f"rl_gain{key}") for key in ("", "_low", "_high", "_noise")
-        }
-        short |= {
-            key: row.get(key)
-            for key in ("recital_share", "right_given_recited", "nll_play", "nll_play_held_out")
+            key: row.get(key) for key in ("recital_share", "right_given_recited", "nll_play", "nll_play_held_out")
         }
         rows.append({**short, "status": row["status"], "stopped": row["stopped"]})
     return rows

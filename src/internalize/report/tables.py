@@ -98,17 +98,13 @@ def trajectories(data: StudyData) -> list[Row]:
         number = 0
         for step, phase in enumerate(arm.phases):
             here = {
-                seed: run.steps[step]
-                for seed, run in arm.runs.items()
-                if step in run.steps and run.steps[step].rollout
+                seed: run.steps[step] for seed, run in arm.runs.items() if step in run.steps and run.steps[step].rollout
             }
             if not here:
                 continue
             samples = {seed: sample(s.rollout_episodes) for seed, s in here.items() if s.rollout_episodes}
             interval = bootstrap_mean(pool(samples, False), "trajectory", name, step)
-            means = [
-                s.rollout["return_mean"] for s in here.values() if s.rollout.get("return_mean") is not None
-            ]
+            means = [s.rollout["return_mean"] for s in here.values() if s.rollout.get("return_mean") is not None]
             clears = wilson(*_counted([episode for s in here.values() for episode in s.rollout_episodes]))
             rows.append(
                 {
@@ -144,9 +140,7 @@ def knowledge(data: StudyData) -> list[Row]:
     closed-book QA."""
     rows = []
     for name, arm in data.arms.items():
-        steps = sorted(
-            {number for run in arm.runs.values() for number, step in run.steps.items() if step.probe}
-        )
+        steps = sorted({number for run in arm.runs.values() for number, step in run.steps.items() if step.probe})
         if data.base.probe:
             rows.append(
                 {
@@ -158,9 +152,7 @@ def knowledge(data: StudyData) -> list[Row]:
             )
         for number in steps:
             probes = [run.steps[number].probe for run in arm.runs.values() if number in run.steps]
-            rows.append(
-                {"arm": name, "step": number, "phase": arm.phases[number], **_average(probes, _probe_keys())}
-            )
+            rows.append({"arm": name, "step": number, "phase": arm.phases[number], **_average(probes, _probe_keys())})
     return rows
 
 

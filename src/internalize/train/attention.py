@@ -64,6 +64,4 @@ class SdpaAttention(MegatronModule):  # type: ignore[misc]  # megatron-core ship
     def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """[b, heads, n, d] -> [b, heads, n, d]."""
         grouped = query.size(1) != key.size(1)
-        return F.scaled_dot_product_attention(
-            query, key, value, is_causal=True, scale=self.scale, enable_gqa=grouped
-        )
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=self.scale, enable_gqa=grouped)

@@ -80,9 +80,7 @@ class TrainSequence:
                 )
         if self.ce_weights is not None and not all(0.0 <= w < math.inf for w in self.ce_weights):
             bad = next(w for w in self.ce_weights if not 0.0 <= w < math.inf)
-            raise self._error(
-                "a cross-entropy weight is negative or not finite", "0 <= weight < inf", f"{bad}"
-            )
+            raise self._error("a cross-entropy weight is negative or not finite", "0 <= weight < inf", f"{bad}")
         for name in ("advantages", "rollout_logprobs"):
             stream = getattr(self, name)
             if stream is not None and not all(map(math.isfinite, stream)):
@@ -99,12 +97,7 @@ class TrainSequence:
         for t in range(len(self.tokens) - 1, 0, -1):
             if self.ce_weights is not None and self.ce_weights[t]:
                 return t
-            if (
-                self.pg_mask is not None
-                and self.pg_mask[t]
-                and self.advantages is not None
-                and self.advantages[t]
-            ):
+            if self.pg_mask is not None and self.pg_mask[t] and self.advantages is not None and self.advantages[t]:
                 return t
             if self.kl_mask is not None and self.kl_mask[t]:
                 return t

@@ -58,9 +58,7 @@ class LossSpec:
         if self.normaliser not in ("constant", "tokens"):
             raise BatchError("unknown normaliser", expected="constant or tokens", got=f"{self.normaliser}")
         if not self.tokens_per_episode > 0:
-            raise BatchError(
-                "tokens_per_episode must be positive", expected="> 0", got=f"{self.tokens_per_episode}"
-            )
+            raise BatchError("tokens_per_episode must be positive", expected="> 0", got=f"{self.tokens_per_episode}")
 
 
 class Normalisers(NamedTuple):
@@ -104,9 +102,7 @@ class PolicyTerms(NamedTuple):
     clipped: Tensor
 
 
-def clipped_policy_loss(
-    logprobs: Tensor, rollout_logprobs: Tensor, advantages: Tensor, spec: LossSpec
-) -> PolicyTerms:
+def clipped_policy_loss(logprobs: Tensor, rollout_logprobs: Tensor, advantages: Tensor, spec: LossSpec) -> PolicyTerms:
     """-min(ratio * A, clip(ratio) * A) per token, ratio = exp(logprobs - rollout_logprobs).
 
     Args:

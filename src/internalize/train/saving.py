@@ -88,9 +88,7 @@ def load(state: dict[str, Any], folder: Path) -> dict[str, Any]:
         pass
     try:
         with _quiet():
-            loaded: dict[str, Any] = dist_checkpointing.load(
-                state, str(folder), validate_access_integrity=False
-            )
+            loaded: dict[str, Any] = dist_checkpointing.load(state, str(folder), validate_access_integrity=False)
     except (
         dcp.api.CheckpointException,
         CheckpointingException,

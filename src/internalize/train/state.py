@@ -31,9 +31,7 @@ def settings(model_config: Mapping[str, Any], optimizer: OptimizerSpec) -> dict[
     }
 
 
-def refuse_other(
-    folder: Path, saved: Mapping[str, Any], mine: Mapping[str, Any], with_optimizer: bool = True
-) -> None:
+def refuse_other(folder: Path, saved: Mapping[str, Any], mine: Mapping[str, Any], with_optimizer: bool = True) -> None:
     """Compares the ``settings`` of a checkpoint with a trainer's.
 
     Raises:

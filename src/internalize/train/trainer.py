@@ -106,9 +106,7 @@ class Trainer:
             use_cpu_rng_tracker()
             with cpu_stand_ins(), self._own_rng():
                 config, self.model = build_model(self.model_config, self.parallel)
-                ddp_config = DistributedDataParallelConfig(
-                    grad_reduce_in_fp32=True, use_distributed_optimizer=False
-                )
+                ddp_config = DistributedDataParallelConfig(grad_reduce_in_fp32=True, use_distributed_optimizer=False)
                 self._ddp = DistributedDataParallel(config, ddp_config, self.model)
                 self.optimizer = build_optimizer(self.optimizer_spec, self._ddp)
             config.no_sync_func = self._ddp.no_sync
@@ -157,9 +155,7 @@ class Trainer:
         """Forgets the Adam moments and their step count; equal to a new optimizer on the same weights."""
         reset_moments(self.optimizer)
 
-    def train_step(
-        self, sequences: Sequence[TrainSequence], loss: LossSpec, lr: float | None = None
-    ) -> StepStats:
+    def train_step(self, sequences: Sequence[TrainSequence], loss: LossSpec, lr: float | None = None) -> StepStats:
         """One optimizer step on the whole batch; every rank passes the same batch.
 
         Sequences with nothing to train (zero-variance groups) are not computed; if none is left, no step is

@@ -63,9 +63,7 @@ def test_a_click_loads_the_pot_under_it_or_nothing(game: DipWheel, state: DipSta
 
 @settings(deadline=None)
 @given(states, actions)
-def test_apply_accepts_exactly_what_refuse_lets_through(
-    game: DipWheel, state: DipState, action: Action
-) -> None:
+def test_apply_accepts_exactly_what_refuse_lets_through(game: DipWheel, state: DipState, action: Action) -> None:
     if game.refuse(state, action) is None:
         assert game.apply(state, action).acts == state.acts + 1
     else:

@@ -76,10 +76,7 @@ def test_planner_and_knowing_player_clear_every_level(game: DipWheel, level: int
 
 
 def test_mean_optimum_is_that_of_the_note(game: DipWheel) -> None:
-    means = [
-        sum(len(game.plan(game.start(level, seed))) for seed in SEEDS) / len(SEEDS)
-        for level in TRAINING_LEVELS
-    ]
+    means = [sum(len(game.plan(game.start(level, seed))) for seed in SEEDS) / len(SEEDS) for level in TRAINING_LEVELS]
     assert means == pytest.approx([1.0, 1.7, 3.2, 3.65], abs=0.1)
 
 

@@ -36,9 +36,7 @@ def test_observations_are_twelve_known_words(game: DipWheel, level: int, seed: i
     assert set(words) <= set(game.words())
     assert (words[0], words[2], words[7]) == ("pot", "T", "C")
     assert words[1] == f"p:{POTS[state.pot]}"
-    assert [words[3:7], words[8:]] == [
-        ["_rgu"[cell] for cell in side] for side in (state.target, state.canvas)
-    ]
+    assert [words[3:7], words[8:]] == [["_rgu"[cell] for cell in side] for side in (state.target, state.canvas)]
 
 
 def test_observation_by_hand(game: DipWheel) -> None:

@@ -108,8 +108,7 @@ class DipWheel:
     def plan(self, state: DipState) -> list[Action]:
         path = shortest(self.rules, state.pot, state.canvas, state.target)
         return [
-            Action(f"DIP_{STATIONS[i]}") if kind == "dip" else Action(_CLICK, *layout.POT_CELLS[i])
-            for kind, i in path
+            Action(f"DIP_{STATIONS[i]}") if kind == "dip" else Action(_CLICK, *layout.POT_CELLS[i]) for kind, i in path
         ]
 
     def advice(self, state: DipState) -> Advice:
@@ -124,7 +123,5 @@ def from_settings(rules: Any = None, **unknown: Any) -> DipWheel:
     if isinstance(rules, Rules):
         return DipWheel(rules)
     if not isinstance(rules, Mapping) or set(rules) != {"stations", "pots"}:
-        raise UserError(
-            "dipwheel needs its rules", where="game.rules", expected="stations and pots", got=repr(rules)
-        )
+        raise UserError("dipwheel needs its rules", where="game.rules", expected="stations and pots", got=repr(rules))
     return DipWheel(Rules.of(rules["stations"], rules["pots"]))

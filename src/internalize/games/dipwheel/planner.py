@@ -73,11 +73,7 @@ def shortest(rules: Rules, pot: int, canvas: Canvas, target: Canvas) -> list[tup
                 path.append(step[1])
             return path[::-1]
         for kind, index in moves:
-            after = (
-                (index, at[1])
-                if kind == "pot"
-                else (at[0], paint(at[1], rules.regions[index], paints[at[0]]))
-            )
+            after = (index, at[1]) if kind == "pot" else (at[0], paint(at[1], rules.regions[index], paints[at[0]]))
             if after not in came:
                 came[after] = (at, (kind, index))
                 queue.append(after)
