@@ -45,9 +45,7 @@ def names(folder: Path) -> list[str]:
     return [path.name for path in tree_files(folder)]
 
 
-def test_the_shipped_base_is_taken_as_it_is(
-    repository: Path, game_settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_shipped_base_is_taken_as_it_is(repository: Path, game_settings: dict[str, Any], tmp_path: Path) -> None:
     shipped = repository / "prebuilt" / "dipwheel"
     spec = {"game": game_settings, "prebuilt": str(shipped), "recipe": Recipe().plain()}
     facts = build(tmp_path, spec, {}, quiet)
@@ -89,9 +87,7 @@ def test_a_base_that_changed_under_the_workflow_is_an_error(
         build(tmp_path, {**spec, "prebuilt_digest": "0" * 64}, {}, quiet)
 
 
-def test_other_rules_get_a_base_of_their_own(
-    repository: Path, game_settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_other_rules_get_a_base_of_their_own(repository: Path, game_settings: dict[str, Any], tmp_path: Path) -> None:
     stations = game_settings["rules"]["stations"]
     swapped = {**stations, "N": stations["S"], "S": stations["N"]}
     rules = {**game_settings["rules"], "stations": swapped}

@@ -1,4 +1,4 @@
-"""Conversations of the meta-training: held-out rules never occur, weights lie on what the model should say."""
+"""Meta-training conversations: held-out rules never occur, weights lie on what the model should say."""
 
 from __future__ import annotations
 
@@ -118,9 +118,7 @@ def test_shares_are_what_the_mix_says(game: DipWheel, template: Template) -> Non
     talks = Corpus(template, game.rules, Mix()).batch(random.Random(4), 2000)
     share = {kind: sum(t.kind == kind for t in talks) / len(talks) for kind in ("known", "unknown", "chat")}
     assert share == pytest.approx({"known": 0.60, "unknown": 0.18, "chat": 0.22}, abs=0.04)
-    thinks = [
-        template.parse(reply).think for t in talks if t.kind != "chat" for _, reply, _ in turns(t, template)
-    ]
+    thinks = [template.parse(reply).think for t in talks if t.kind != "chat" for _, reply, _ in turns(t, template)]
     recited = sum(not think.startswith("need") for think in thinks) / len(thinks)
     assert recited == pytest.approx(0.30, abs=0.03)
     chats = [turns(t, template) for t in talks if t.kind == "chat"]

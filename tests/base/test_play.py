@@ -29,9 +29,7 @@ def test_without_trials_nothing_is_known() -> None:
 
 
 def test_a_side_counts_clears_by_level() -> None:
-    side = Side(
-        [episode(1, True, 0.9), episode(1, False, -0.1), episode(2, False, -0.3), episode(2, False, -0.1)]
-    )
+    side = Side([episode(1, True, 0.9), episode(1, False, -0.1), episode(2, False, -0.3), episode(2, False, -0.1)])
     summary = side.summary()
     assert (summary["clears"], summary["episodes"], summary["clear_rate"]) == (1, 4, 0.25)
     assert summary["level1_clear_rate"] == 0.5

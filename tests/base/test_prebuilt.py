@@ -42,9 +42,7 @@ def test_the_shipped_base_is_what_its_provenance_says(shipped: Path) -> None:
     assert (shipped / WEIGHTS).stat().st_size <= 1_500_000
 
 
-def test_the_shipped_base_stands_in_for_the_default_recipe(
-    shipped: Path, game: DipWheel, template: Template
-) -> None:
+def test_the_shipped_base_stands_in_for_the_default_recipe(shipped: Path, game: DipWheel, template: Template) -> None:
     provenance = read_provenance(shipped)
     assert difference(provenance, game.name, held_out(game), template.vocab.digest(), Recipe()) == ""
 

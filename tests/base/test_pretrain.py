@@ -70,8 +70,6 @@ def test_initial_weights_are_those_of_the_recipe(template: Template) -> None:
     assert {name: tuple(t.shape) for name, t in state.items()} == dict(hf_shapes(config))
     assert float(state["model.embed_tokens.weight"].std()) == pytest.approx(0.05, rel=0.05)
     assert float(state["model.layers.0.self_attn.q_proj.weight"].std()) == pytest.approx(96**-0.5, rel=0.05)
-    assert float(state["model.layers.2.mlp.down_proj.weight"].std()) == pytest.approx(
-        (6 * 256) ** -0.5, rel=0.05
-    )
+    assert float(state["model.layers.2.mlp.down_proj.weight"].std()) == pytest.approx((6 * 256) ** -0.5, rel=0.05)
     assert state["model.layers.1.self_attn.k_norm.weight"].tolist() == pytest.approx([1.7] * 32)
     assert sum(t.numel() for t in state.values()) < 350_000

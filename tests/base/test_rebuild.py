@@ -58,9 +58,7 @@ def test_a_base_that_passes_comes_with_gate_and_cost(game_settings: dict[str, An
 
 
 @pytest.mark.slow
-def test_the_shipped_base_can_be_made_again(
-    repository: Path, game_settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_shipped_base_can_be_made_again(repository: Path, game_settings: dict[str, Any], tmp_path: Path) -> None:
     """About 270 CPU seconds. Bits are equal on the torch build and processor that made the shipped base; the
     gate must hold anywhere."""
     shipped = read_provenance(repository / "prebuilt" / "dipwheel")

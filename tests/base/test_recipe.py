@@ -38,9 +38,7 @@ def test_the_model_is_the_one_that_the_record_of_the_base_names() -> None:
     assert config["tie_word_embeddings"] is True
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"steps": 0}, {"lr": -1.0}, {"betas": [0.9]}, {"stepz": 3}, {"mix": {"known": 2.0}}]
-)
+@pytest.mark.parametrize("wrong", [{"steps": 0}, {"lr": -1.0}, {"betas": [0.9]}, {"stepz": 3}, {"mix": {"known": 2.0}}])
 def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Recipe.model_validate(wrong)

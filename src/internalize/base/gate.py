@@ -78,9 +78,7 @@ def build(folder: Path, spec: dict[str, Any], inputs: dict[str, Input], progress
     verdict = measure(engine, game, template, facts, spec["gate"], progress)
     figures = verdict.figures()
     reference = play_metrics(verdict.sides[BASE].episodes, game, facts)
-    figures["reference"] = {
-        key: value if value is None else round(value, 6) for key, value in reference.items()
-    }
+    figures["reference"] = {key: value if value is None else round(value, 6) for key, value in reference.items()}
     write_json(folder / "gate.json", {"bounds": spec["gate"], **figures})
     for name in (TEACHER, BASE):
         write_episodes(folder / name, verdict.sides[name].episodes)
@@ -115,9 +113,7 @@ def measure(
         return played
 
     def control(name: str, lists: Sequence[Sequence[str]]) -> Side:
-        return pooled(
-            [side(f"{name}{i}", known, max(1, episodes // 2 // len(lists))) for i, known in enumerate(lists)]
-        )
+        return pooled([side(f"{name}{i}", known, max(1, episodes // 2 // len(lists))) for i, known in enumerate(lists)])
 
     sides = {
         TEACHER: side(TEACHER, facts, episodes),

@@ -67,9 +67,7 @@ class Side:
         by_level = {}
         for level in levels:
             there = [e for e in self.episodes if e.plan.level == level]
-            by_level[f"level{level}_clear_rate"] = round(
-                sum(e.outcome.cleared for e in there) / len(there), 6
-            )
+            by_level[f"level{level}_clear_rate"] = round(sum(e.outcome.cleared for e in there) / len(there), 6)
         return {
             "episodes": len(self.episodes),
             "clears": self.clears,

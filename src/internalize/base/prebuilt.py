@@ -118,9 +118,7 @@ def verify_files(folder: Path, provenance: Provenance) -> None:
             )
 
 
-def difference(
-    provenance: Provenance, game: str, held_out: dict[str, str], vocabulary: str, recipe: Recipe
-) -> str:
+def difference(provenance: Provenance, game: str, held_out: dict[str, str], vocabulary: str, recipe: Recipe) -> str:
     """Why the base can't stand in for training under these settings, as one sentence; empty if it can."""
     if provenance.game != game:
         return f"it was made for the game {provenance.game}, the study plays {game}"

@@ -132,10 +132,7 @@ def _run(
     losses: list[float] = []
     step = 0
     while step < recipe.steps:
-        batch = [
-            sequence(talk, f"meta/{step}/{i}")
-            for i, talk in enumerate(corpus.batch(rng, recipe.conversations))
-        ]
+        batch = [sequence(talk, f"meta/{step}/{i}") for i, talk in enumerate(corpus.batch(rng, recipe.conversations))]
         stats = trainer.train_step(batch, LossSpec(), lr=recipe.learning_rate(step))
         losses.append(stats.ce_loss)
         step += 1

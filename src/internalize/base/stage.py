@@ -79,9 +79,7 @@ def dipwheel(settings: dict[str, Any]) -> DipWheel:
     offers."""
     game = make_game(**settings)
     if not isinstance(game, DipWheel):
-        raise StudyError(
-            "no base can be trained for this game", where="game.kind", got=game.name, expected="dipwheel"
-        )
+        raise StudyError("no base can be trained for this game", where="game.kind", got=game.name, expected="dipwheel")
     return game
 
 

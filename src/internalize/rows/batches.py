@@ -53,9 +53,7 @@ def sft_batches(
         UserError: there are no rows.
     """
     if not rows:
-        raise UserError(
-            "no rows to train on", where="rows", expected="at least one row", fix="see build_report.json"
-        )
+        raise UserError("no rows to train on", where="rows", expected="at least one row", fix="see build_report.json")
     batches = []
     for _ in range(optimizer_steps):
         batch: list[TrainSequence] = []

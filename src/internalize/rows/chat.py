@@ -14,9 +14,7 @@ from internalize.rows.context import RowContext
 from internalize.rows.leak import Leaks
 
 
-def question_row(
-    context: RowContext, source: str, form: Mapping[str, Any], *, call: str | None = None
-) -> SftRow:
+def question_row(context: RowContext, source: str, form: Mapping[str, Any], *, call: str | None = None) -> SftRow:
     """The row that asks `form["prompt"]`.
 
     Args:

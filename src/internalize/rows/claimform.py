@@ -21,13 +21,17 @@ def build(context: RowContext, settings: dict[str, Any]) -> list[SftRow]:
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for form in context.knowledge.forms("claimform"):
         groups[form["atom"], form["wording"]].append(form)
-    chosen: list[dict[str, Any]] = []
+    rows: list[SftRow] = []
     for (atom, wording), forms in groups.items():
-        true = [form for form in forms if form["label"]]
-        false = [form for form in forms if not form["label"]]
-        if not true or not false:
-            context.dropped_episodes["claim without its counterpart"] += len(forms)
+        made = distinct(context, (question_row(context, "claimform", form) for form in forms))
+        labels = {form["prompt"]: form["label"] for form in forms}
+        sides: dict[bool, list[SftRow]] = {True: [], False: []}
+        for row in made:
+            asked = context.template.vocab.decode(row.tokens).partition(" <a> ")[0].removeprefix("<u> ")
+            sides[labels[asked]].append(row)
+        if not sides[True] or not sides[False]:
+            context.dropped_episodes["claim without its counterpart"] += len(made)
             continue
-        chosen += [true[0], rng("claimform", atom, wording).choice(false)]
-        context.dropped_episodes["surplus false claim"] += len(forms) - 2
-    return distinct(context, (question_row(context, "claimform", form) for form in chosen))
+        rows += [sides[True][0], rng("claimform", atom, wording).choice(sides[False])]
+        context.dropped_episodes["surplus false claim"] += len(made) - 2
+    return distinct(context, rows)

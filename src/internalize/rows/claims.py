@@ -14,6 +14,4 @@ from internalize.rows.context import RowContext
 
 def build(context: RowContext, settings: dict[str, Any]) -> list[SftRow]:
     """Rows of the `qa` forms; no settings."""
-    return distinct(
-        context, (question_row(context, "claims", form) for form in context.knowledge.forms("qa"))
-    )
+    return distinct(context, (question_row(context, "claims", form) for form in context.knowledge.forms("qa")))

@@ -54,10 +54,7 @@ class Knowledge:
         return [
             row
             for row in self.recall
-            if row["form"] == form
-            and wording in (None, row["wording"])
-            and row["expressible"]
-            and not row["held_out"]
+            if row["form"] == form and wording in (None, row["wording"]) and row["expressible"] and not row["held_out"]
         ]
 
 

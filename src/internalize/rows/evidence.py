@@ -45,9 +45,7 @@ class Evidence:
         self.leaks = Leaks(context.knowledge, context.template)
         self.replies = {e.plan.id: [call.output_ids for call in e.calls] for e in context.episodes}
         self.parents = {tuple(row.tokens): row for row in context.parent}
-        self.answers = {
-            (form["prompt"], form["answer"]) for form in context.knowledge.recall if form["expressible"]
-        }
+        self.answers = {(form["prompt"], form["answer"]) for form in context.knowledge.recall if form["expressible"]}
         self.atoms = {form["atom"] for form in context.knowledge.recall} | set(context.knowledge.prompt_facts)
         self.seen: set[tuple[tuple[int, ...], tuple[float, ...]]] = set()
         self._pieces: tuple[SftRow | None, list[Piece]] = (None, [])

@@ -12,8 +12,14 @@ from internalize.language.template import Template
 from internalize.rows.context import Knowledge
 from internalize.rows.split import split
 
-#: Shortest held-out answer that is searched for as a run of words; shorter ones occur in honest play.
+#: Shortest held-out statement that is searched for as a run of words; shorter ones occur in honest play.
 LONG = 3
+
+#: Forms whose answer is a whole statement; the answers of the others say nothing without their question.
+STATEMENTS = ("declarative", "paraphrase")
+
+#: Word that opens an observation. What the game shows is no statement: it is not searched for runs.
+OBSERVATION = "pot"
 
 
 class Leaks:
@@ -27,8 +33,7 @@ class Leaks:
         self._answers: dict[tuple[str, str], str] = {}
         for row in knowledge.recall:
             if row["held_out"] and row["expressible"]:
-                words = row["answer"].split()
-                if len(words) >= LONG:
+                if row["form"] in STATEMENTS and len(row["answer"].split()) >= LONG:
                     self._runs[tuple(vocab.encode(row["answer"]))] = row["answer"]
                 self._answers[row["prompt"], row["answer"]] = f"{row['prompt']} -> {row['answer']}"
         # the same fact in the two other wordings, should the recall rows not have them
@@ -43,14 +48,24 @@ class Leaks:
         for token in tokens:
             if token in self._facts:
                 return self._facts[token]
+        for user, reply in split(tokens, self._template):
+            words = self._template.vocab.decode(user).split()
+            shown = words.index(OBSERVATION) if OBSERVATION in words else len(user)
+            for said in (user[:shown], reply):
+                run = self._run(said)
+                if run is not None:
+                    return run
+            answer = self._template.parse(reply).say
+            question = " ".join(words[1:-1])
+            if answer is not None and (question, answer) in self._answers:
+                return self._answers[question, answer]
+        return None
+
+    def _run(self, tokens: Sequence[int]) -> str | None:
+        """The first held-out statement that stands in `tokens` word for word."""
         for length in self._lengths:
             for start in range(len(tokens) - length + 1):
                 run = self._runs.get(tuple(tokens[start : start + length]))
                 if run is not None:
                     return run
-        for user, reply in split(tokens, self._template):
-            said = self._template.parse(reply).say
-            asked = self._template.vocab.decode(user[1:-1])
-            if said is not None and (asked, said) in self._answers:
-                return self._answers[asked, said]
         return None

@@ -44,9 +44,7 @@ def usable_talks(context: RowContext, *, knowledge: bool = False) -> Iterator[Ta
             yield talk_of(episode, context.game, context.template, knowledge=knowledge)
 
 
-def pack_all(
-    context: RowContext, source: str, refuse: Refuse, edit: Edit, *, knowledge: bool = False
-) -> list[SftRow]:
+def pack_all(context: RowContext, source: str, refuse: Refuse, edit: Edit, *, knowledge: bool = False) -> list[SftRow]:
     """One row an episode.
 
     Args:
@@ -108,6 +106,4 @@ def _pack(talk: Talk, source: str, refuse: Refuse, edit: Edit, refused: list[str
     if not trained:
         return None
     provenance = RowProvenance(episode=talk.episode, turns=trained, atoms=sorted(set(facts)))
-    return SftRow(
-        tokens=tokens[:end], weights=weights[:end], cite=cite[:end], source=source, provenance=provenance
-    )
+    return SftRow(tokens=tokens[:end], weights=weights[:end], cite=cite[:end], source=source, provenance=provenance)

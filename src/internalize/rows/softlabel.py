@@ -72,9 +72,7 @@ def softlabel_sequences(
             usable.append((episode, [template.vocab.id(markup.KNOW), *template.vocab.encode(" ".join(told))]))
     plain = [[*episode.calls[-1].prompt_ids, *episode.calls[-1].output_ids] for episode, _ in usable]
     # the facts stand behind the `<u>` that opens the conversation, as `Template.user` puts them
-    tables = teacher.score(
-        [tokens[:1] + front + tokens[1:] for tokens, (_, front) in zip(plain, usable, strict=True)]
-    )
+    tables = teacher.score([tokens[:1] + front + tokens[1:] for tokens, (_, front) in zip(plain, usable, strict=True)])
     made = []
     for (episode, front), tokens, table in zip(usable, plain, tables, strict=True):
         shift = len(front)
@@ -85,7 +83,5 @@ def softlabel_sequences(
             if call.kind == "call":
                 start = len(call.prompt_ids)
                 mask[start : start + len(call.output_ids)] = [1] * len(call.output_ids)
-        made.append(
-            TrainSequence(tokens=tokens, teacher_logprobs=labels, kl_mask=mask, episode=episode.plan.id)
-        )
+        made.append(TrainSequence(tokens=tokens, teacher_logprobs=labels, kl_mask=mask, episode=episode.plan.id))
     return made

@@ -46,7 +46,5 @@ def build_rows(context: RowContext, settings: dict[str, Any]) -> list[SftRow]:
     """The rows of one source table of the study file; StudyError for an unknown `type`."""
     kind = settings.get("type")
     if kind not in BUILDERS:
-        raise StudyError(
-            "unknown row source", where="rows.type", got=str(kind), expected=" ".join(sorted(BUILDERS))
-        )
+        raise StudyError("unknown row source", where="rows.type", got=str(kind), expected=" ".join(sorted(BUILDERS)))
     return BUILDERS[kind](context, settings)

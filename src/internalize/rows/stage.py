@@ -56,17 +56,14 @@ def build(
             "no row came out of this source",
             where=f"rows, type {settings['type']}",
             expected="at least one row",
-            got=", ".join(f"{count} left out: {why}" for why, count in report["left_out"].items())
-            or "an empty input",
+            got=", ".join(f"{count} left out: {why}" for why, count in report["left_out"].items()) or "an empty input",
             fix="give the harvest more episodes, or hold less out",
         )
     verdict = audit(rows, context)
     verdict.require(settings["type"])
     write_jsonl(folder / ROWS, (row.model_dump() for row in rows))
     used = {row.provenance.episode for row in rows if row.provenance.episode is not None}
-    starts = {
-        name: [start.level, start.seed] for name, start in sorted(context.starts.items()) if name in used
-    }
+    starts = {name: [start.level, start.seed] for name, start in sorted(context.starts.items()) if name in used}
     stats, covered = token_stats(rows), coverage(rows, context)
     for name, content in (
         (EPISODES, starts),

@@ -13,9 +13,7 @@ NEED, DRY = "need", "dry"
 
 def stated(words: str) -> dict[str, str]:
     """Subject -> place of the facts in a think; the last statement about a subject counts."""
-    return {
-        s: place for s, mark, place in (word.partition("@") for word in words.split()) if mark and s and place
-    }
+    return {s: place for s, mark, place in (word.partition("@") for word in words.split()) if mark and s and place}
 
 
 def need(words: str) -> tuple[str, str | None] | None:
