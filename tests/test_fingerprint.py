@@ -81,9 +81,7 @@ def test_what_changes_nothing(package: Path, name: str, old: str, new: str) -> N
         ("named.py", "Z = 1", "Z = 2"),
     ],
 )
-def test_what_changes_it_and_a_revert_restores_it(
-    package: Path, tmp_path: Path, name: str, old: str, new: str
-) -> None:
+def test_what_changes_it_and_a_revert_restores_it(package: Path, tmp_path: Path, name: str, old: str, new: str) -> None:
     cache = tmp_path / "cache.json"
     before = fingerprint(package, cache)
     edit(package / name, old, new)
@@ -114,9 +112,7 @@ def test_the_cache_saves_reading_and_a_broken_one_is_no_harm(package: Path, tmp_
     before = fingerprint(package, cache)
     stamp = (package / "used.py").stat()
     size = stamp.st_size
-    (package / "used.py").write_text(
-        "#" * size
-    )  # another meaning, same size and time: the cache must be what answers
+    (package / "used.py").write_text("#" * size)  # another meaning, same size and time: the cache must be what answers
     os.utime(package / "used.py", ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     assert fingerprint(package, cache) == before
     cache.write_text('{"version": 1, "files": [')

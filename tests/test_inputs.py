@@ -49,9 +49,7 @@ def test_a_missing_step_is_named(arms: Path) -> None:
         named_inputs([f"step*={last}"])
 
 
-@pytest.mark.parametrize(
-    "word", ["base", "=x.json", ".=x.json", "base=a.json b.json", "step*=results/base.json"]
-)
+@pytest.mark.parametrize("word", ["base", "=x.json", ".=x.json", "base=a.json b.json", "step*=results/base.json"])
 def test_malformed_words(word: str) -> None:
     with pytest.raises(UserError):
         named_inputs([word])

@@ -22,9 +22,7 @@ schedules = st.one_of(
 )
 
 
-def arm(
-    schedule: dict[str, Any], steps: int, cite_weight: float | list[float] = 1.0, frozen: bool = False
-) -> Arm:
+def arm(schedule: dict[str, Any], steps: int, cite_weight: float | list[float] = 1.0, frozen: bool = False) -> Arm:
     return Arm(
         name="a",
         rows={"r": 1.0},
@@ -75,17 +73,13 @@ def test_moments_are_cleared_exactly_where_sft_ends(order: list[Any], frozen: bo
 
 
 @given(schedules, st.integers(1, 30), st.floats(0.5, 64))
-def test_one_cite_weight_holds_wherever_rows_are_read(
-    schedule: dict[str, Any], steps: int, weight: float
-) -> None:
+def test_one_cite_weight_holds_wherever_rows_are_read(schedule: dict[str, Any], steps: int, weight: float) -> None:
     one = arm(schedule, steps, weight)
     assert cite_weights(one) == [1.0 if phase == "rl" else weight for phase in phases(one)]
 
 
 @given(schedules, st.integers(1, 30), st.data())
-def test_listed_cite_weights_go_to_the_reading_steps_in_order(
-    schedule: dict[str, Any], steps: int, data: Any
-) -> None:
+def test_listed_cite_weights_go_to_the_reading_steps_in_order(schedule: dict[str, Any], steps: int, data: Any) -> None:
     reading = [step for step, phase in enumerate(phases(arm(schedule, steps))) if phase != "rl"]
     weights = data.draw(st.lists(st.floats(1, 64), min_size=len(reading), max_size=len(reading)))
     given_weights = cite_weights(arm(schedule, steps, weights or 1.0))

@@ -109,9 +109,7 @@ def test_an_arm_is_merged_with_defaults_and_study(write: Write) -> None:
         {"teacher_turns": 1.0},
     )
     assert arm.seeds == study.seeds
-    assert resolved_arm(study, "none").schedule.plain() == {"type": "none"}, (
-        "the default's `steps` must not leak in"
-    )
+    assert resolved_arm(study, "none").schedule.plain() == {"type": "none"}, "the default's `steps` must not leak in"
 
 
 def test_rows_by_name_list_and_share(write: Write) -> None:
@@ -305,9 +303,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_numbers_and_words_are_those_of_yaml_1_2(tmp_path: Path, repository: Path) -> None:
     text = (repository / "config/mini.yaml").read_text()
     path = tmp_path / "study.yaml"
-    path.write_text(
-        text.replace("rl: {optimizer_steps: 2}", "rl: {optimizer_steps: 2, lr: 5e-5}") + "    note: no\n"
-    )
+    path.write_text(text.replace("rl: {optimizer_steps: 2}", "rl: {optimizer_steps: 2, lr: 5e-5}") + "    note: no\n")
     study = load_study(path)
     assert study.rl.lr == 5e-5
     assert study.arms["arm_c"].note == "no"

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 IGNORED = frozenset(
-    f"internalize.{name}"
-    for name in ("cli", "errors", "receipts", "stages", "store", "fingerprint", "workflow")
+    f"internalize.{name}" for name in ("cli", "errors", "receipts", "stages", "store", "fingerprint", "workflow")
 )
 """Modules that launch, store and report but cannot change what a stage computes."""
 
@@ -131,11 +130,7 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
 
 
 def _is_bare_string(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _mentioned(tree: ast.Module, parent: str, package: str) -> Iterator[str]:
@@ -157,11 +152,7 @@ def _mentioned(tree: ast.Module, parent: str, package: str) -> Iterator[str]:
             if base.split(".")[0] == package:
                 yield base
                 yield from (f"{base}.{alias.name}" for alias in node.names)
-        elif (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and node.value.startswith(f"{package}.")
-        ):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith(f"{package}."):
             yield node.value
 
 

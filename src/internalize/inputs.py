@@ -18,9 +18,7 @@ from pathlib import Path
 
 from internalize.errors import MissingPayload, UserError
 
-SEGMENT = re.compile(
-    r"(?P<arm>[^/]+)/seed(?P<seed>\d+)/steps(?P<first>\d{4})-(?P<last>\d{4})/step\d{4}\.json$"
-)
+SEGMENT = re.compile(r"(?P<arm>[^/]+)/seed(?P<seed>\d+)/steps(?P<first>\d{4})-(?P<last>\d{4})/step\d{4}\.json$")
 """Where the receipts of a segment lie: a folder of its own, so that no other segment ever overwrites them."""
 
 
@@ -65,9 +63,7 @@ def _expand(name: str, paths: list[str]) -> Iterator[tuple[str, Path]]:
 def _steps(name: str, path: Path) -> Iterator[tuple[str, Path]]:
     match = SEGMENT.search(path.as_posix())
     if match is None:
-        raise UserError(
-            "not the receipt of a segment", got=str(path), expected="ARM/seedN/stepsA-B/stepB.json"
-        )
+        raise UserError("not the receipt of a segment", got=str(path), expected="ARM/seedN/stepsA-B/stepB.json")
     prefix = f"{name}{match['arm']}.{match['seed']}." if name.endswith(".") else name
     for step in range(int(match["first"]), int(match["last"]) + 1):
         receipt = path.with_name(f"step{step:04d}.json")

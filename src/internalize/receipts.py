@@ -50,8 +50,12 @@ class Receipt(BaseModel):
     """Small deterministic results that later stages and tables use."""
 
     def hash(self) -> str:
-        """Content hash of the receipt, its readable name left out: arms that share a step share its result."""
-        return digest(self.model_dump(exclude={"name"}))
+        """Hash of what a later stage can read: settings, files, facts and status.
+
+        Name, code and parents are left out: arms that share a step share its result, and an edit that changes no
+        byte of a result reruns nothing behind it.
+        """
+        return digest(self.model_dump(include={"stage", "spec", "files", "status", "facts"}))
 
     def payload_bytes(self) -> int:
         """Size of the payload in bytes."""

@@ -71,15 +71,11 @@ def check_arm(arm: Arm, study: Study, source: Source) -> None:
     at: KeyPath = ("arms", arm.name)
     for name in arm.rows:
         if name not in study.rows:
-            raise unknown_name(
-                "row set", name, study.rows, source.where((*at, "rows")), of=f"arm `{arm.name}`: "
-            )
+            raise unknown_name("row set", name, study.rows, source.where((*at, "rows")), of=f"arm `{arm.name}`: ")
     complaint = _schedule_complaint(arm)
     if complaint:
         what, key, fix = complaint
-        raise StudyError(
-            f"arm `{arm.name}`: {what}", where=source.where((*at, *key)), got=_describe(arm), fix=fix
-        )
+        raise StudyError(f"arm `{arm.name}`: {what}", where=source.where((*at, *key)), got=_describe(arm), fix=fix)
     _check_divides(arm.rl.optimizer_steps, study.rollout.episodes, (*at, "rl", "optimizer_steps"), source)
 
 

@@ -50,13 +50,11 @@ class Sparse(Settings):
 
 def partial(model: type[Settings], name: str) -> type[Sparse]:
     """A sparse model with the same fields: what an arm may override."""
-    fields: dict[str, Any] = {
-        key: (
-            (Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation) | None,
-            Field(default=None, description=field.description, discriminator=field.discriminator),
-        )
-        for key, field in model.model_fields.items()
-    }
+    fields: dict[str, Any] = {}
+    for key, field in model.model_fields.items():
+        kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+        default = Field(default=None, description=field.description, discriminator=field.discriminator)
+        fields[key] = (kind | None, default)
     doc = f"Overrides of {model.__name__}: what is left out keeps the study's value."
     made: type[Sparse] = create_model(name, __base__=Sparse, __doc__=doc, **fields)
     return made

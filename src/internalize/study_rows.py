@@ -23,7 +23,7 @@ class Declarative(Settings):
 
 
 class Claims(Settings):
-    """Claims to be judged true or false, with the verified atoms as the true ones."""
+    """Questions about the verified atoms (claim QA), answered in text."""
 
     type: Literal["claims"]
 
@@ -54,7 +54,7 @@ class Replay(Settings):
     """Turns replayed as they were, prompt included."""
 
     type: Literal["replay"]
-    harvest: Name = "teacher"
+    harvest: Name = "own"
     """Harvest that is replayed."""
 
 
@@ -68,6 +68,8 @@ class ArmC(Settings):
     """Facts inserted into each think."""
     pick: Literal["random", "relevant"] = "random"
     """Which facts: any, or those that the state calls for."""
+    history: Literal["recorded", "edited"] = "recorded"
+    """What stands before a trained think: the turns as recorded (one row a call), or turns with facts inserted too."""
 
 
 class NoStance(Settings):
@@ -101,9 +103,7 @@ class SoftLabel(Settings):
 
     type: Literal["softlabel"]
     episodes: Count = 48
-    """Episodes that the policy plays for each refresh."""
-    refresh_every: Count = 1
-    """SFT steps between two refreshes of the turns."""
+    """Episodes that the policy plays in each step, to be labelled."""
 
 
 Rows = Annotated[

@@ -87,9 +87,7 @@ class Plan:
         per_job = config.get("steps_per_job")
         if per_job is not None and (not isinstance(per_job, int) or isinstance(per_job, bool) or per_job < 1):
             where = f"--config steps_per_job={per_job}"
-            raise UserError(
-                "`steps_per_job` has a wrong value", where=where, expected="a whole number from 1 on"
-            )
+            raise UserError("`steps_per_job` has a wrong value", where=where, expected="a whole number from 1 on")
         path = found(str(config.get("study", DEFAULT_STUDY)), repository)
         study = load_study(path, arms=_words(config.get("arms")), set=_words(config.get("set")) or ())
         words = [f"{key}={' '.join(value) if isinstance(value, list) else value}" for key, value in config.items()]
@@ -125,9 +123,7 @@ class Plan:
             "gate": lambda w: specs.gate(study),
             "harvest": lambda w: specs.harvest(study, w.harvest),
             "rows": lambda w: specs.rows(study, w.rows),
-            "segment": lambda w: specs.segment(
-                study, self.arms[w.arm], int(w.seed), int(w.first), int(w.last)
-            ),
+            "segment": lambda w: specs.segment(study, self.arms[w.arm], int(w.seed), int(w.first), int(w.last)),
             "evals": lambda w: specs.evals(study, self._measured(self.arms[w.arm], int(w.seed))),
             "evals_base": lambda w: specs.evals(study, [specs.BASE_STEP]),
             "report": lambda w: specs.report(study, list(self.arms.values())),
@@ -162,9 +158,7 @@ class Plan:
                 expected=f"one of: {', '.join(f'{start} to {end}' for start, end in segments)}",
                 fix="see the arm's `steps`, and --config steps_per_job",
             )
-        before = [
-            _segment_path(arm, wildcards.seed, start, end) for start, end in segments if end == first - 1
-        ]
+        before = [_segment_path(arm, wildcards.seed, start, end) for start, end in segments if end == first - 1]
         rows = arm.rows if specs.reads_rows(arm, first, last) else []
         return {
             **_shared("base", "knowledge", "gate"),

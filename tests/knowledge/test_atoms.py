@@ -48,9 +48,7 @@ def test_a_changed_atom_is_a_corrupt_payload(
         read_atoms(tmp_path / "atoms.jsonl")
 
 
-def test_a_claim_edited_under_its_hash_is_a_corrupt_payload(
-    tmp_path: Path, claim: Callable[..., Atom]
-) -> None:
+def test_a_claim_edited_under_its_hash_is_a_corrupt_payload(tmp_path: Path, claim: Callable[..., Atom]) -> None:
     row = claim("one", expect=[LIT]).model_dump(mode="json")
     edited = json.loads(json.dumps(row).replace("true", "false", 1))
     assert edited != row

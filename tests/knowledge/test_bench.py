@@ -39,9 +39,7 @@ def replayed(game: Game, spot: Spot) -> Any:
 
 @given(st.integers(1, 6), st.integers(0, 40), st.integers(0, 3))
 @settings(max_examples=40, deadline=None)
-def test_a_context_is_reproduced_by_its_acts_and_never_over(
-    game: DipWheel, level: int, index: int, seed: int
-) -> None:
+def test_a_context_is_reproduced_by_its_acts_and_never_over(game: DipWheel, level: int, index: int, seed: int) -> None:
     test = parse_experiment({**ANY, "random_actions": [0, 3]})
     spot = Bench(game, seed).context(test, level, index)
     assert spot is not None

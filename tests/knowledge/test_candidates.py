@@ -21,9 +21,7 @@ def test_candidates_never_ask_the_game_for_its_rules(game: DipWheel, blindfold: 
     assert [atom.id for atom in seen.atoms] == [
         atom.id for atom in candidates(Bench(game), lexicon_of(game), 60, 0).atoms
     ]
-    verified = [
-        atom for atom in seen.atoms if atom.fact and Verifier(hidden).verdict(atom).status == "verified"
-    ]
+    verified = [atom for atom in seen.atoms if atom.fact and Verifier(hidden).verdict(atom).status == "verified"]
     assert len(lexicon_of(hidden).compose(verified)) == 84
 
 
@@ -35,9 +33,7 @@ def test_candidates_cover_the_vocabulary_and_every_kind_once(game: DipWheel) -> 
     facts = {atom.fact for atom in atoms if atom.fact}
     stations, pots = ("N", "NE", "SE", "S", "SW", "NW"), ("a", "b", "c")
     regions, colours = ("left", "right", "top", "bottom", "wipe", "trap"), ("red", "green", "blue")
-    assert facts == {f"{r}@{s}" for r in regions for s in stations} | {
-        f"{c}@{p}" for c in colours for p in pots
-    }
+    assert facts == {f"{r}@{s}" for r in regions for s in stations} | {f"{c}@{p}" for c in colours for p in pots}
 
 
 def test_the_vocabulary_proposes_the_same_under_every_rule_set(game: DipWheel) -> None:

@@ -76,9 +76,7 @@ def test_the_canonical_form_ignores_order_and_effort(
     shuffled = list(conditions)
     shuffler.shuffle(shuffled)
     one = parse_experiment({**TEST, "pre": conditions, "expect": conditions})
-    two = parse_experiment(
-        {**TEST, "pre": shuffled, "expect": shuffled, "effort": effort, "max_walk": max_walk}
-    )
+    two = parse_experiment({**TEST, "pre": shuffled, "expect": shuffled, "effort": effort, "max_walk": max_walk})
     assert canonical_json(one.canonical()) == canonical_json(two.canonical())
 
 

@@ -37,14 +37,10 @@ def test_proposals_are_contradicted_by_nothing_that_was_seen(game: DipWheel) -> 
             if atom.test.setup or step.before.level not in atom.scope.levels:
                 continue
             if atom.test.do == [step.word] and satisfied(atom.test.pre, step.before.probes):
-                assert judge(atom.test, step.before.probes, step.after.probes) is not Judgement.FAILED, (
-                    atom.claim
-                )
+                assert judge(atom.test, step.before.probes, step.after.probes) is not Judgement.FAILED, atom.claim
                 checked += 1
             if not atom.test.do and satisfied(atom.test.pre, step.after.probes):
-                assert judge(atom.test, step.after.probes, step.after.probes) is not Judgement.FAILED, (
-                    atom.claim
-                )
+                assert judge(atom.test, step.after.probes, step.after.probes) is not Judgement.FAILED, atom.claim
                 checked += 1
     assert checked > 1000
 
@@ -74,10 +70,7 @@ def test_mutants_of_proposals_contradict_them(game: DipWheel) -> None:
 def test_exploration_of_another_game_needs_nothing_but_its_probes(lamp: Any) -> None:
     bench = Bench(lamp)
     verifier = Verifier(lamp)
-    claims = {
-        atom.claim: verifier.verdict(atom).status
-        for atom in Explorer(bench, explore(bench, 40, 0)).proposals()
-    }
+    claims = {atom.claim: verifier.verdict(atom).status for atom in Explorer(bench, explore(bench, 40, 0)).proposals()}
     assert claims["rest never changes lamp."] == "verified"
     assert claims["turn never changes lamp."] == "verified"
     assert claims["press never changes dial."] == "verified"

@@ -14,9 +14,7 @@ from internalize.knowledge.families import MAX_MUTANTS, when
 def test_products_are_unique_and_mutants_differ_in_one_consequent_slot(game: DipWheel) -> None:
     for family in DipwheelLexicon(game).families():
         atoms = list(family.product())
-        assert len({atom.id for atom in atoms}) == len({atom.hash for atom in atoms}) == len(atoms) > 0, (
-            family.name
-        )
+        assert len({atom.id for atom in atoms}) == len({atom.hash for atom in atoms}) == len(atoms) > 0, family.name
         for atom in atoms[:: max(1, len(atoms) // 20)]:
             mutants = family.mutants(atom)
             assert mutants, atom.id
@@ -48,9 +46,9 @@ def test_a_mutant_equal_to_its_atom_is_left_out(game: DipWheel) -> None:
 
 def test_stations_and_pots_come_from_the_call_words(game: DipWheel) -> None:
     dimensions = DipwheelLexicon(game).dimensions
-    assert {f"dip:{word}" for word in dimensions["station"]} | {
-        f"pot:{word}" for word in dimensions["pot"]
-    } == set(game.call_words())
+    assert {f"dip:{word}" for word in dimensions["station"]} | {f"pot:{word}" for word in dimensions["pot"]} == set(
+        game.call_words()
+    )
 
 
 def test_what_a_step_suggests_is_true_of_that_step(game: DipWheel, rules: Rules) -> None:

@@ -57,9 +57,7 @@ def op(data: dict[str, Any]) -> Any:
     return TypeAdapter(Expect).validate_python(data)
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"), CASES, ids=[f"{c['op']}-{i}" for i, (c, _) in enumerate(CASES)]
-)
+@pytest.mark.parametrize(("data", "expected"), CASES, ids=[f"{c['op']}-{i}" for i, (c, _) in enumerate(CASES)])
 def test_truth_of_a_step(data: dict[str, Any], expected: bool) -> None:
     assert op(data).holds(BEFORE, AFTER) is expected
 

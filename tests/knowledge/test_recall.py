@@ -69,9 +69,7 @@ def test_derived_claims_are_labelled_by_the_rules(built: Any, rules: Rules) -> N
             call, _, effect = form.prompt.removeprefix("claim ").partition(" is ")
             pot, station = (word.partition(":")[2] for word in call.split())
             region, *colour = effect.split()
-            truth = rules.fact(region) == f"{region}@{station}" and all(
-                rules.fact(c) == f"{c}@{pot}" for c in colour
-            )
+            truth = rules.fact(region) == f"{region}@{station}" and all(rules.fact(c) == f"{c}@{pot}" for c in colour)
             assert form.label is truth, form.prompt
             checked += 1
     assert checked > 60

@@ -46,10 +46,6 @@ def test_the_report_states_the_counts_of_the_ledger(built: Any) -> None:
         assert f"| {kind} | {' | '.join(map(str, row.values()))} |" in text
     assert " ".join(f"`{fact}`" for fact in built.facts["prompt_facts"]) in text
     assert "Held out from training: `wipe@S`." in text
-    vacuous = [
-        row for row in read_jsonl(built.folder / "ledger.jsonl") if row["verdict"]["status"] == "vacuous"
-    ]
+    vacuous = [row for row in read_jsonl(built.folder / "ledger.jsonl") if row["verdict"]["status"] == "vacuous"]
     assert vacuous
-    assert all(
-        row["claim"] in text for row in vacuous if row["provenance"]["origins"][0]["origin"] != "mutation"
-    )
+    assert all(row["claim"] in text for row in vacuous if row["provenance"]["origins"][0]["origin"] != "mutation")

@@ -28,9 +28,7 @@ STAYS = [{"op": "unchanged", "probe": "lamp"}]
 
 
 def test_a_true_claim_is_verified(lamp: Any, claim: Claim) -> None:
-    verdict = Verifier(lamp).verdict(
-        claim(do=["press"], expect=[{"op": "changed", "probe": "lamp"}], null=STAYS)
-    )
+    verdict = Verifier(lamp).verdict(claim(do=["press"], expect=[{"op": "changed", "probe": "lamp"}], null=STAYS))
     assert verdict.status == "verified"
     assert verdict.trials == verdict.counted == verdict.held == 20
     assert verdict.counterexample is None
@@ -56,9 +54,7 @@ def test_a_counterexample_is_as_short_as_its_failure_allows(lamp: Any, claim: Cl
 
 
 def test_a_counterexample_keeps_the_acts_that_lead_to_its_precondition(lamp: Any, claim: Claim) -> None:
-    atom = claim(
-        pre=[dial(3), lit(False)], setup=["rest"], do=["turn"], expect=[dial(3)], random_actions=[0, 0]
-    )
+    atom = claim(pre=[dial(3), lit(False)], setup=["rest"], do=["turn"], expect=[dial(3)], random_actions=[0, 0])
     verdict = Verifier(lamp).verdict(atom)
     example = verdict.counterexample
     assert verdict.status == "refuted"

@@ -65,5 +65,5 @@ def test_row_files_are_read_back(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "rows.jsonl.gz", (r.model_dump() for r in rows))
     assert read_rows(tmp_path).rows == rows
     assert read_rows(tmp_path).online is None
-    write_json(tmp_path / "online.json", {"episodes": 4, "refresh_every": 2})
-    assert read_rows(tmp_path).online == {"episodes": 4, "refresh_every": 2}
+    write_json(tmp_path / "online.json", {"episodes": 4})
+    assert read_rows(tmp_path).online == {"episodes": 4}

@@ -70,7 +70,7 @@ def test_payload_and_facts_agree_and_bytes_are_equal(
     used = {row.provenance.episode for row in made} - {None}
     assert set(read_json(tmp_path / "one" / "episodes.json")) == used
     report = read_json(tmp_path / "one" / "build_report.json")
-    if harvest:
+    if harvest and rows["type"] != "armc":  # arm C has one row a call
         assert report["episodes_in"] == report["rows"] + sum(report["left_out"].values())
 
 
@@ -117,10 +117,10 @@ def test_a_row_set_cut_from_another_reads_that_ones_payload(
 def test_softlabel_says_how_its_rows_are_made(
     stage_inputs: dict[str, Any], game_settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    rows = {"type": "softlabel", "episodes": 48, "refresh_every": 1}
+    rows = {"type": "softlabel", "episodes": 48}
     facts = run(tmp_path / "out", rows, stage_inputs, game_settings)
     assert facts["rows"] == 0
-    assert read_rows(tmp_path / "out").online == facts["online"] == {"episodes": 48, "refresh_every": 1}
+    assert read_rows(tmp_path / "out").online == facts["online"] == {"episodes": 48}
 
 
 def test_no_row_is_an_error_that_says_why(

@@ -103,9 +103,8 @@ def test_without_facts_the_base_labels_itself(
 
 
 def test_only_softlabel_is_made_online() -> None:
-    assert online({"type": "softlabel", "episodes": 48, "refresh_every": 2}) == {
+    assert online({"type": "softlabel", "episodes": 48}) == {
         "episodes": 48,
-        "refresh_every": 2,
     }
     assert online({"type": "recite", "harvest": "teacher"}) is None
 

@@ -120,20 +120,27 @@ def test_replay_keeps_the_prompt_and_so_refuses_held_out_facts_in_it(
     assert told.dropped_episodes["states held-out knowledge"] == len(teacher)
 
 
+@pytest.mark.parametrize("history", ["recorded", "edited"])
 @pytest.mark.parametrize("pick", ["random", "relevant"])
 @pytest.mark.parametrize("count", [1, 2, 9])
 def test_armc_inserts_true_facts_at_the_top_of_each_think(
-    make_context: Make, template: Template, own: list[Episode], pick: str, count: int
+    make_context: Make, template: Template, own: list[Episode], pick: str, count: int, history: str
 ) -> None:
     context = make_context(episodes=own)
-    rows = build_rows(context, {"type": "armc", "facts_per_think": count, "pick": pick})
+    rows = build_rows(context, {"type": "armc", "facts_per_think": count, "pick": pick, "history": history})
     by_id = {episode.plan.id: episode for episode in own}
     assert rows
     for row in rows:
         calls = by_id[row.provenance.episode or ""].calls
         at = 0
-        for (user, reply), call in zip(split(row.tokens, template), calls, strict=False):
+        turns = split(row.tokens, template)
+        for index, ((user, reply), call) in enumerate(zip(turns, calls, strict=False)):
             at += len(user)
+            if history == "recorded" and index < len(turns) - 1:
+                assert reply == call.output_ids  # the history is what was played, and not trained
+                assert not any(row.weights[at : at + len(reply)])
+                at += len(reply)
+                continue
             cite = row.cite[at : at + len(reply)]
             inserted = [template.vocab.tokens[t] for t, c in zip(reply, cite, strict=True) if c]
             assert cite == [1] * len(inserted) + [0] * (len(reply) - len(inserted))
@@ -258,7 +265,7 @@ def test_facts_are_masked_in_both_wordings(template: Template) -> None:
 
 
 def test_softlabel_stores_no_rows(make_context: Make) -> None:
-    assert build_rows(make_context(), {"type": "softlabel", "episodes": 4, "refresh_every": 1}) == []
+    assert build_rows(make_context(), {"type": "softlabel", "episodes": 4}) == []
 
 
 def test_unusable_replies_stay_in_the_history_untrained(

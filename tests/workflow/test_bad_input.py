@@ -33,8 +33,7 @@ def test_bad_input(empty: Bench, config: tuple[str, ...], words: str) -> None:
     arms = None if config[0].startswith("arms=") else "none recite"
     status, text = empty.snakemake(arms=arms, config=config)
     assert status != 0
-    assert text.count("error:") == 1
-    assert words in text
+    assert text.count(words) == 1
     assert "Traceback" not in text
     assert not (empty.work / "results").exists()
 

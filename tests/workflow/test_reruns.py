@@ -45,6 +45,7 @@ def test_swapping_the_values_of_two_settings_reruns_that_arm_alone(bench: Bench)
     after = ("set=arms.recite.sft.optimizer_steps=2 arms.recite.rl.optimizer_steps=4",)
     assert bench.planned(config=before) == OF_RECITE
     bench.run("--touch", config=before)  # as if it had been run: the records say `before`, the files stay
+    assert bench.planned(config=before) == set()
     assert bench.planned(config=after) == OF_RECITE
 
 
@@ -63,9 +64,7 @@ def test_more_steps_run_only_the_new_steps(bench: Bench) -> None:
     log = (bench.work / "logs/arms/recite/seed0/steps0000-0002.log").read_text().splitlines()
     assert ["already in the store" in line for line in log if " step " in line] == [True, True, False]
     assert bench.planned(config=longer) == set()
-    assert bench.planned() == {"evals/recite/seed0.json", "report.json"}, (
-        "shorter again: the old receipts still hold"
-    )
+    assert bench.planned() == {"evals/recite/seed0.json", "report.json"}, "shorter again: the old receipts still hold"
 
 
 def test_a_new_arm_runs_only_its_own_jobs(bench: Bench) -> None:
@@ -79,11 +78,7 @@ def test_one_arm_less_makes_only_another_report(bench: Bench) -> None:
 
 def test_another_segment_length_recomputes_nothing(bench: Bench) -> None:
     single = ("steps_per_job=1",)
-    segments = {
-        f"arms/{arm}/seed0/steps{i:04d}-{i:04d}/step{i:04d}.json"
-        for arm in ("none", "recite")
-        for i in (0, 1)
-    }
+    segments = {f"arms/{arm}/seed0/steps{i:04d}-{i:04d}/step{i:04d}.json" for arm in ("none", "recite") for i in (0, 1)}
     evals = {"evals/none/seed0.json", "evals/recite/seed0.json"}
     assert bench.planned(config=single) == {*segments, *evals, "report.json"}
     before = bench.entries()
@@ -124,3 +119,7 @@ def test_receipts_say_what_made_them(finished: Bench) -> None:
     assert (receipt["stage"], receipt["status"], receipt["spec"]["phase"]) == ("step", "done", "rl")
     assert set(receipt["parents"]) >= {"base", "gate", "knowledge", "previous"}
     assert "recite" not in json.dumps(receipt["spec"]), "a spec that held its arm's name could not be shared"
+
+
+def test_the_catalog_entry_point_plans_the_same(bench: Bench) -> None:
+    assert bench.planned("--snakefile", str(bench.checkout / "workflow/Snakefile")) == set()

@@ -13,6 +13,7 @@ from pathlib import Path
 PARTS = ("src", "rules", "workflow", "profiles", "config", "envs", "prebuilt", "Snakefile", "pyproject.toml")
 STUDY = "config/mini.yaml"
 ARMS = "none recite"
+RECEIPTS = "results/receipts/"
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,7 @@ class Bench:
     checkout: Path
     work: Path
 
-    def snakemake(
-        self, *arguments: str, arms: str | None = ARMS, config: tuple[str, ...] = ()
-    ) -> tuple[int, str]:
+    def snakemake(self, *arguments: str, arms: str | None = ARMS, config: tuple[str, ...] = ()) -> tuple[int, str]:
         """Runs snakemake; returns its exit status and all that it printed."""
         settings = [*([f"arms={arms}"] if arms else []), *config]
         if not any(setting.startswith("study=") for setting in settings):
@@ -60,14 +59,12 @@ class Bench:
         assert status == 0, text
         return text
 
-    def planned(
-        self, *arguments: str, arms: str | None = ARMS, config: tuple[str, ...] = ()
-    ) -> set[str]:
+    def planned(self, *arguments: str, arms: str | None = ARMS, config: tuple[str, ...] = ()) -> set[str]:
         """Receipts, below results/receipts, that a run would make."""
         text = self.run("--dry-run", *arguments, arms=arms, config=config)
         made = {name for line in re.findall(r"^ +output: (.*)$", text, re.M) for name in line.split(", ")}
         assert made or "Nothing to be done" in text, text
-        return {name.removeprefix("results/receipts/") for name in made}
+        return {name.removeprefix(RECEIPTS) for name in made if name.startswith(RECEIPTS)}
 
     def edit(self, file: str, old: str, new: str) -> None:
         """Replaces text in a file of the checkout."""
@@ -78,9 +75,7 @@ class Bench:
 
     def entries(self) -> set[str]:
         """Complete store entries."""
-        return {
-            path.parent.relative_to(self.work).as_posix() for path in self.work.glob("store/*/*/receipt.json")
-        }
+        return {path.parent.relative_to(self.work).as_posix() for path in self.work.glob("store/*/*/receipt.json")}
 
 
 def check_out(repository: Path, target: Path) -> None:

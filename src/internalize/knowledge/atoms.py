@@ -166,9 +166,7 @@ class Atom(BaseModel):
     @cached_property
     def hash(self) -> str:
         """Canonical hash of the claim."""
-        return digest(
-            {"game": self.scope.game, "levels": sorted(self.scope.levels), "test": self.test.canonical()}
-        )
+        return digest({"game": self.scope.game, "levels": sorted(self.scope.levels), "test": self.test.canonical()})
 
     @property
     def status(self) -> Status | None:
@@ -188,9 +186,7 @@ def merge(atoms: list[Atom]) -> list[Atom]:
         origins = [*known.provenance.origins]
         origins += [origin for origin in atom.provenance.origins if origin not in origins]
         parents = sorted({*known.provenance.parents, *atom.provenance.parents} - {known.id})
-        first[atom.hash] = known.model_copy(
-            update={"provenance": Provenance(origins=origins, parents=parents)}
-        )
+        first[atom.hash] = known.model_copy(update={"provenance": Provenance(origins=origins, parents=parents)})
     return list(first.values())
 
 

@@ -46,9 +46,7 @@ def candidates(bench: Bench, lexicon: Lexicon, episodes: int, seed: int) -> Cand
     """All candidates of the first round; those of the second are `lexicon.compose(verified atoms)`."""
     steps = explore(bench, episodes, seed)
     explorer = Explorer(bench, steps)
-    families = {
-        family.name: family for family in (*lexicon.families(), *lexicon.composites(), *explorer.families())
-    }
+    families = {family.name: family for family in (*lexicon.families(), *lexicon.composites(), *explorer.families())}
     atoms = [atom for family in lexicon.families() for atom in family.product()]
     for step in steps:
         origin = Provenance(origins=[Origin(origin="exploration", detail=step.detail)])

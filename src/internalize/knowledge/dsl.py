@@ -113,9 +113,7 @@ def parse_experiment(data: Any, where: str = "test") -> Experiment:
                 expected=str(context["expected_tags"]).replace("'", ""),
                 fix="claims are written in a closed language: use one of these operations",
             ) from error
-        raise UserError(
-            f"not a valid experiment: {first['msg']}", where=place, got=repr(first.get("input"))
-        ) from error
+        raise UserError(f"not a valid experiment: {first['msg']}", where=place, got=repr(first.get("input"))) from error
 
 
 def satisfied(conditions: list[Condition], probes: Probes) -> bool:

@@ -68,18 +68,14 @@ class Explorer:
             self._family("again", effects, "effect", self._again),
             self._family("sets", {"word": words, "probe": names, "value": everything}, "value", self._sets),
             self._family("shifts", {"word": words, "probe": names, "by": amounts}, "by", self._shifts),
-            self._family(
-                "starts", {"level": self.levels, "probe": names, "value": everything}, "value", self._starts
-            ),
+            self._family("starts", {"level": self.levels, "probe": names, "value": everything}, "value", self._starts),
             self._family(
                 "deadline",
                 {"level": self.levels, "acts": spent, "done": (True, False)},
                 "done",
                 self._deadline,
             ),
-            self._family(
-                "implies", {"flag": flags, "probe": flags, "value": (True, False)}, "value", self._implies
-            ),
+            self._family("implies", {"flag": flags, "probe": flags, "value": (True, False)}, "value", self._implies),
             self._family("always", {"probe": names, "among": ("seen", "fewer")}, "among", self._always),
         ]
 
@@ -101,11 +97,7 @@ class Explorer:
         repeats: dict[str, list[Step]] = defaultdict(list)
         for index, step in enumerate(self.steps):
             seen[step.word].append(step)
-            if (
-                index
-                and self.steps[index - 1].word == step.word
-                and self.steps[index - 1].after is step.before
-            ):
+            if index and self.steps[index - 1].word == step.word and self.steps[index - 1].after is step.before:
                 repeats[step.word].append(step)
         for word, probe in product(sorted(seen), self.values):
             where = f"{len(seen[word])} acts, first {seen[word][0].detail}"
@@ -161,9 +153,7 @@ class Explorer:
     def _leaves(self, terms: Terms) -> Draft:
         word, probe, effect = terms["word"], terms["probe"], terms["effect"]
         boolean = set(map(type, self.values[probe])) == {bool}
-        test = Experiment(
-            do=[word], expect=[_effect(probe, effect)], null=[Otherwise()], effort=3 if boolean else 1
-        )
+        test = Experiment(do=[word], expect=[_effect(probe, effect)], null=[Otherwise()], effort=3 if boolean else 1)
         text = f"{word} {'never changes' if effect == 'unchanged' else 'always changes'} {probe}."
         return Draft(text, "no_effect" if effect == "unchanged" else "action_effect", self.levels, test)
 
@@ -198,9 +188,7 @@ class Explorer:
             expect=[Eq(probe="done", value=done)],
             null=[Eq(probe="done", value=not done)],
         )
-        return Draft(
-            f"Level {level} {'is over' if done else 'goes on'} after {acts} acts.", "budget", [level], test
-        )
+        return Draft(f"Level {level} {'is over' if done else 'goes on'} after {acts} acts.", "budget", [level], test)
 
     def _implies(self, terms: Terms) -> Draft:
         flag, probe, value = terms["flag"], terms["probe"], terms["value"]
@@ -210,17 +198,13 @@ class Explorer:
             expect=[Eq(probe=probe, value=value)],
             null=[Eq(probe=probe, value=not value)],
         )
-        return Draft(
-            f"Whenever {flag}, {'also' if value else 'not'} {probe}.", "invariant", self.levels, test
-        )
+        return Draft(f"Whenever {flag}, {'also' if value else 'not'} {probe}.", "invariant", self.levels, test)
 
     def _always(self, terms: Terms) -> Draft:
         probe, among = terms["probe"], terms["among"]
         values = sorted(self.values[probe], key=canonical_json)[: -1 if among == "fewer" else None]
         test = Experiment(expect=[In(probe=probe, values=values)], null=[Otherwise()], effort=3)
-        return Draft(
-            f"{probe} is always one of {', '.join(map(say, values))}.", "invariant", self.levels, test
-        )
+        return Draft(f"{probe} is always one of {', '.join(map(say, values))}.", "invariant", self.levels, test)
 
 
 def at_start(

@@ -58,6 +58,4 @@ def _betrays(atom: Atom, fact: Atom) -> bool:
         return False
     calls = {step for step in fact.test.do if isinstance(step, str)}
     looks = {name for op in fact.test.expect for name in op.reads()}
-    return bool(calls & atom.test.calls()) and bool(
-        looks & {name for op in atom.test.expect for name in op.reads()}
-    )
+    return bool(calls & atom.test.calls()) and bool(looks & {name for op in atom.test.expect for name in op.reads()})

@@ -173,9 +173,7 @@ class Differ(Op):
     def distance(self, probes: Probes) -> float:
         left, right = cells(probes, self.probe), cells(probes, self.other)
         pick(left, self.cells)
-        wrong = sum(
-            (a != b) != (index in self.cells) for index, (a, b) in enumerate(zip(left, right, strict=True))
-        )
+        wrong = sum((a != b) != (index in self.cells) for index, (a, b) in enumerate(zip(left, right, strict=True)))
         return float(wrong / max(1, len(left)))
 
 
@@ -259,9 +257,7 @@ class Paints(Op):
             return False
         if self.value is not None and values[0] != self.value:
             return False
-        return all(
-            a == b for index, (a, b) in enumerate(zip(old, new, strict=True)) if index not in self.cells
-        )
+        return all(a == b for index, (a, b) in enumerate(zip(old, new, strict=True)) if index not in self.cells)
 
 
 class Turns(Op):
@@ -302,21 +298,7 @@ Condition = Annotated[Eq | Ne | Lt | Gt | In | Same | Differ | Count | Distinct,
 
 #: True of a step; a condition speaks of the state after it.
 Expect = Annotated[
-    Eq
-    | Ne
-    | Lt
-    | Gt
-    | In
-    | Same
-    | Differ
-    | Count
-    | Distinct
-    | Unchanged
-    | Changed
-    | Shift
-    | Paints
-    | Turns
-    | Not,
+    Eq | Ne | Lt | Gt | In | Same | Differ | Count | Distinct | Unchanged | Changed | Shift | Paints | Turns | Not,
     Field(discriminator="op"),
 ]
 

@@ -50,9 +50,7 @@ class Recaller:
         refuted = [mutant for mutant in self.mutants(atom) if mutant.status == "refuted"]
         for mutant in refuted[:MAX_FALSE]:
             for wording, words in self.lexicon.claims(mutant):
-                yield Recall(
-                    form="claimform", wording=wording, prompt=f"claim {words}", answer="false", label=False
-                )
+                yield Recall(form="claimform", wording=wording, prompt=f"claim {words}", answer="false", label=False)
 
     def _marked(self, atom: Atom, form: Recall) -> Recall:
         words = f"{form.prompt} {form.answer}".split()

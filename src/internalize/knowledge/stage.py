@@ -52,9 +52,7 @@ class KnowledgeSettings(BaseModel):
     exploration: ExplorationSettings = ExplorationSettings()
 
 
-def build(
-    folder: Path, spec: Mapping[str, Any], inputs: Mapping[str, Any], progress: Progress
-) -> dict[str, Any]:
+def build(folder: Path, spec: Mapping[str, Any], inputs: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Writes atoms.jsonl, ledger.jsonl, recall.jsonl, coverage.json and report.md into `folder`.
 
     Args:
@@ -138,9 +136,7 @@ class Tested:
 
 def ledger_row(atom: Atom) -> dict[str, Any]:
     """The row of `ledger.jsonl` for one claim: what was claimed, by whom, and what the trials said."""
-    return atom.model_dump(
-        mode="json", exclude={"recall", "uses", "held_out", "subjects", "terms"}, exclude_none=True
-    )
+    return atom.model_dump(mode="json", exclude={"recall", "uses", "held_out", "subjects", "terms"}, exclude_none=True)
 
 
 def _settings(spec: Mapping[str, Any]) -> tuple[Game, KnowledgeSettings]:

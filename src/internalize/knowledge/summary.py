@@ -32,9 +32,7 @@ def coverage(atoms: Sequence[Atom], lexicon: Lexicon) -> dict[str, Any]:
     return result
 
 
-def report(
-    facts: Mapping[str, Any], ledger: Sequence[Atom], atoms: Sequence[Atom], covered: Mapping[str, Any]
-) -> str:
+def report(facts: Mapping[str, Any], ledger: Sequence[Atom], atoms: Sequence[Atom], covered: Mapping[str, Any]) -> str:
     """`report.md`: what was tried, what stands, what is held out. `facts` are those of the stage's
     receipt."""
     tried = f"{facts['candidates']} candidates and {facts['mutants']} mutated claims were tried"
@@ -60,9 +58,7 @@ def report(
             [_covered(name, part) for name, part in covered.items()],
         ),
         ["## Recall forms"],
-        _table(
-            ["form", "rows", "expressible", "of these held out"], [_formed(name, atoms) for name in FORMS]
-        ),
+        _table(["form", "rows", "expressible", "of these held out"], [_formed(name, atoms) for name in FORMS]),
     ]
     doubtful = [atom for atom in ledger if atom.status in ("weak", "unstable", "vacuous") and _proposed(atom)]
     if doubtful:

@@ -117,9 +117,7 @@ class Verifier:
                 trial = self._attempt(atom.test, at, choice)
                 if _RANK[trial.judgement] > _RANK[best.judgement]:
                     best = trial
-                enough = best.judgement is not Judgement.INAPPLICABLE and (
-                    aim == "nearest" or steps >= ATTACKS
-                )
+                enough = best.judgement is not Judgement.INAPPLICABLE and (aim == "nearest" or steps >= ATTACKS)
                 if best.judgement is Judgement.FAILED or enough:
                     return best
         return best
@@ -140,9 +138,7 @@ class Verifier:
 
     def _shortest(self, test: Experiment, failures: Sequence[Counterexample]) -> Counterexample | None:
         """The shortest failing act list: leaves out, one by one, the acts that the failure does not need."""
-        standing = [
-            example for example in failures if _judge_replay(self.bench, test, example) is Judgement.FAILED
-        ]
+        standing = [example for example in failures if _judge_replay(self.bench, test, example) is Judgement.FAILED]
         if not standing:
             return None
         best = min(standing, key=lambda example: len(example.actions))
@@ -176,9 +172,7 @@ def _judge_replay(bench: Bench, test: Experiment, example: Counterexample) -> Ju
     before = bench.walk(at, example.actions[example.setup_at : example.do_at])
     after = bench.walk(before, example.actions[example.do_at :])
     performed = tuple(example.actions[example.do_at :])
-    as_designed = (
-        example.actions[example.setup_at : example.do_at] == test.setup and performed in test.choices()
-    )
+    as_designed = example.actions[example.setup_at : example.do_at] == test.setup and performed in test.choices()
     if at is None or before is None or after is None or not as_designed:
         return Judgement.INAPPLICABLE
     if not (satisfied(test.start, start.probes) and satisfied(test.pre, at.probes)):

@@ -17,7 +17,11 @@ from internalize.seeds import rng
 
 def build(context: RowContext, settings: dict[str, Any]) -> list[SftRow]:
     """`facts_per_think` facts a think. `pick` random: any; relevant: those that the think's own need calls
-    for, and random ones where these are fewer."""
+    for, and random ones where these are fewer.
+
+    `history` recorded: one row a call, as the record has one sample a call; the thinks before it are the base's own.
+    edited: one row an episode, in which every think before carries its facts too.
+    """
     count, relevant = int(settings["facts_per_think"]), settings["pick"] == "relevant"
     facts = context.knowledge.trained_facts
     about = {fact.partition("@")[0]: fact for fact in facts}
@@ -33,4 +37,6 @@ def build(context: RowContext, settings: dict[str, Any]) -> list[SftRow]:
         chosen += draw.sample(rest, min(count - len(chosen), len(rest)))
         return Edited(vocab.encode(" ".join(chosen)), turn.reply, chosen)
 
-    return pack_all(context, "armc", lambda turn: None, edit)
+    return pack_all(
+        context, "armc", lambda turn: None, edit, per_turn=settings.get("history", "recorded") == "recorded"
+    )

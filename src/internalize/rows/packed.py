@@ -1,4 +1,4 @@
-"""Whole-episode rows: the history of an episode with weights on the model's own tokens.
+"""Rows from episodes: the history of an episode with weights on the model's own tokens.
 
 Invariant: weight falls on replies only; a turn that is not trained keeps its place in the history with
 weight 0; `cite` marks exactly the tokens that a builder put in.
@@ -44,8 +44,16 @@ def usable_talks(context: RowContext, *, knowledge: bool = False) -> Iterator[Ta
             yield talk_of(episode, context.game, context.template, knowledge=knowledge)
 
 
-def pack_all(context: RowContext, source: str, refuse: Refuse, edit: Edit, *, knowledge: bool = False) -> list[SftRow]:
-    """One row an episode.
+def pack_all(
+    context: RowContext,
+    source: str,
+    refuse: Refuse,
+    edit: Edit,
+    *,
+    knowledge: bool = False,
+    per_turn: bool = False,
+) -> list[SftRow]:
+    """One row an episode, or (`per_turn`) one row a trained turn behind the history as it was recorded.
 
     Args:
         source: the row's `source`.
@@ -59,22 +67,49 @@ def pack_all(context: RowContext, source: str, refuse: Refuse, edit: Edit, *, kn
     seen: set[tuple[int, ...]] = set()
     for talk in usable_talks(context, knowledge=knowledge):
         refused: list[str] = []
-        row = _pack(talk, source, refuse, edit, refused)
-        context.dropped_turns.update(refused)
-        if row is None:
-            context.dropped_episodes["no turn to train"] += 1
-        elif len(row.tokens) > context.max_context:
-            context.dropped_episodes["longer than max_context"] += 1
-        elif unknown in row.tokens:
-            context.dropped_episodes["a word outside the vocabulary"] += 1
-        elif leaks.found(row.tokens) is not None:
-            context.dropped_episodes[HELD_OUT] += 1
-        elif tuple(row.tokens) in seen:
-            context.dropped_episodes["duplicate"] += 1
+        if per_turn:
+            made = list(_turn_rows(talk, source, refuse, edit, refused))
         else:
-            seen.add(tuple(row.tokens))
-            rows.append(row)
+            packed = _pack(talk, source, refuse, edit, refused)
+            made = [packed] if packed is not None else []
+        context.dropped_turns.update(refused)
+        dropped = context.dropped_turns if per_turn else context.dropped_episodes
+        if not made:
+            context.dropped_episodes["no turn to train"] += 1
+        for row in made:
+            if len(row.tokens) > context.max_context:
+                dropped["longer than max_context"] += 1
+            elif unknown in row.tokens:
+                dropped["a word outside the vocabulary"] += 1
+            elif leaks.found(row.tokens) is not None:
+                dropped[HELD_OUT] += 1
+            elif tuple(row.tokens) in seen:
+                dropped["duplicate"] += 1
+            else:
+                seen.add(tuple(row.tokens))
+                rows.append(row)
     return rows
+
+
+def _turn_rows(talk: Talk, source: str, refuse: Refuse, edit: Edit, refused: list[str]) -> Iterator[SftRow]:
+    """One row for each trained turn; the turns before it stand as they were recorded, with weight 0."""
+    history: list[int] = []
+    for turn in talk.turns:
+        why = "not a call" if turn.kind != "call" else refuse(turn)
+        if why:
+            refused.append(why)
+        else:
+            reply = edit(talk, turn)
+            read = [*history, *turn.user]
+            trained = len(reply.inserted) + len(reply.kept)
+            yield SftRow(
+                tokens=[*read, *reply.inserted, *reply.kept],
+                weights=[0.0] * len(read) + [1.0] * trained,
+                cite=[0] * len(read) + [1] * len(reply.inserted) + [0] * len(reply.kept),
+                source=source,
+                provenance=RowProvenance(episode=talk.episode, turns=1, atoms=sorted(set(reply.facts))),
+            )
+        history += [*turn.user, *turn.reply]
 
 
 def _pack(talk: Talk, source: str, refuse: Refuse, edit: Edit, refused: list[str]) -> SftRow | None:

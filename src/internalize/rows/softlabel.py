@@ -34,7 +34,7 @@ class Scorer(Protocol):
 
 
 def build(context: RowContext, settings: dict[str, Any]) -> list[SftRow]:
-    """No rows: `online` (in `online.json`) says how many episodes a refresh plays and how often it comes."""
+    """No rows: `online` (in `online.json`) says how many episodes each step plays and labels."""
     return []
 
 
@@ -42,7 +42,7 @@ def online(settings: dict[str, Any]) -> dict[str, int] | None:
     """How rows of this source are made while training; None for sources whose rows are stored."""
     if settings["type"] != "softlabel":
         return None
-    return {"episodes": int(settings["episodes"]), "refresh_every": int(settings["refresh_every"])}
+    return {"episodes": int(settings["episodes"])}
 
 
 def softlabel_sequence(

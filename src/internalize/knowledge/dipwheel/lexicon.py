@@ -44,11 +44,7 @@ class DipwheelLexicon:
             both = {"station", "pot"} <= set(atom.terms)
             return {f"{atom.terms['station']}+{atom.terms['pot']}"} if both else set()
         named = {str(word) for slot, word in atom.terms.items() if slot.rstrip("12") == dimension}
-        calls = (
-            {call.partition(":") for call in atom.test.calls()}
-            if dimension in _CALLED and not named
-            else set()
-        )
+        calls = {call.partition(":") for call in atom.test.calls()} if dimension in _CALLED and not named else set()
         return named | {place for call, _, place in calls if call == _CALLED[dimension]}
 
     def families(self) -> Sequence[Family]:
