@@ -27,10 +27,8 @@ INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 def load_hf_state(folder: Path) -> dict[str, Tensor]:
     """All tensors of a HF folder, one file or sharded with an index. Raises MissingPayload or
     CorruptPayload."""
-    if (folder / INDEX).exists():
-        names = sorted(set(read_json(folder / INDEX)["weight_map"].values()))
-    else:
-        names = [SINGLE]
+    sharded = (folder / INDEX).exists()
+    names = sorted(set(read_json(folder / INDEX)["weight_map"].values())) if sharded else [SINGLE]
     state: dict[str, Tensor] = {}
     for name in names:
         path = folder / name
