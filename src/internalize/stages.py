@@ -7,7 +7,6 @@ as it was.
 from __future__ import annotations
 
 import importlib
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -86,9 +85,8 @@ def _build(
     progress: Callable[[str], None],
 ) -> Receipt:
     watch = Stopwatch()
-    watch.cpu = 0.0  # the imports of this process belong to this stage
     build: Build = importlib.import_module(STAGES[stage]).build
-    watch.parts["startup"] = time.process_time()
+    watch.charge_startup()
     with watch.phase("inputs"):
         opened = {label: store.open(receipt) for label, receipt in receipts.items()}
     partial = store.partial(stage, key)

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from internalize.base.play import Side, pooled, wilson
+from internalize.base.play import Side, pooled
 from internalize.games.shaping import Outcome
 from internalize.harness.episode import Episode, EpisodePlan
+from internalize.proportion import wilson
 
 
 def episode(level: int, cleared: bool, returned: float) -> Episode:

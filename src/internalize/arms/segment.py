@@ -8,7 +8,6 @@ empty receipts with status `stopped`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,9 +71,8 @@ def run_segment(
                         receipt = _pass_through(settings, store, key, code, parents, previous, name, watch)
                     else:
                         if worker is None:
-                            watch.cpu = 0.0  # the imports of this process belong to its first step
                             worker = _worker(spec, receipts, previous, store)
-                            watch.parts["startup"] = time.process_time()
+                            watch.charge_startup()
                         receipt = _train(worker, settings, store, key, code, parents, previous, name, watch)
             progress(f"{label} {settings.phase} step {step}/{last}: {_headline(receipt)}")
         else:

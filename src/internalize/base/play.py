@@ -12,18 +12,8 @@ from internalize.games.protocol import Game
 from internalize.harness.episode import Episode
 from internalize.harness.inprocess import play
 from internalize.language.template import Template
+from internalize.proportion import wilson
 from internalize.rollout.plans import Band, single_plans
-
-
-def wilson(successes: int, trials: int, z: float = 1.959963984540054) -> tuple[float, float]:
-    """Wilson score interval of a share; (0, 1) when there was no trial."""
-    if trials == 0:
-        return 0.0, 1.0
-    share = successes / trials
-    centre = share + z * z / (2 * trials)
-    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    scale = 1 + z * z / trials
-    return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from internalize.proportion import wilson as score_bounds
 from internalize.seeds import np_rng
 
 Z = 1.959963984540054
@@ -56,16 +57,8 @@ def wilson(successes: int, trials: int) -> Interval:
     Raises:
         ValueError: more successes than trials, or a negative number.
     """
-    if not 0 <= successes <= trials:
-        raise ValueError(f"{successes} successes in {trials} trials")
-    if trials == 0:
-        return Interval(math.nan, None, None)
-    share, weight = successes / trials, Z * Z / trials
-    centre = (share + weight / 2) / (1 + weight)
-    half = Z / (1 + weight) * math.sqrt(share * (1 - share) / trials + weight / (4 * trials))
-    low = 0.0 if successes == 0 else centre - half  # exact at the ends, where rounding would leave 1e-18
-    high = 1.0 if successes == trials else centre + half
-    return Interval(share, low, high)
+    low, high = score_bounds(successes, trials)
+    return Interval(successes / trials, low, high) if trials else Interval(math.nan, None, None)
 
 
 def student(degrees: int) -> float:
