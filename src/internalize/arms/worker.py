@@ -7,12 +7,14 @@ seeded by (arm seed, step, episode, call), so a worker that resumes repeats a lo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from internalize.arms.batches import own_episodes, rl_batches, softlabel_batches
 from internalize.arms.settings import StepSettings
 from internalize.checkpoints import layout
+from internalize.engine.local import LocalEngine
 from internalize.engine.protocol import SamplingParams
 from internalize.evals.guard import Guard, GuardVerdict
 from internalize.evals.play_metrics import play_metrics
@@ -69,8 +71,9 @@ class Worker:
         self.seed = int(segment["seed"])
         self.game = make_game(**segment["game"])
         base = inputs["base"].payload
-        self.teacher, self.template, config = load_engine(base, max_len=MAX_CONTEXT, game=self.game)
-        self.engine, _, _ = load_engine(base, max_len=MAX_CONTEXT, game=self.game)
+        slots = int(segment["rollout"]["episodes"])  # what is played at once; caches cost memory and start-up
+        self.engine, self.template, config = load_engine(base, slots, MAX_CONTEXT, self.game)
+        self.base = base
         self.facts: list[str] = inputs["knowledge"].facts["prompt_facts"]
         held_out = set(inputs["knowledge"].facts["held_out_facts"])
         self.taught = [fact for fact in self.facts if fact not in held_out]
@@ -94,6 +97,11 @@ class Worker:
         else:
             step = int(previous.receipt.spec["step"])
             self.trainer.load(layout.iteration_folder(previous.payload, step))
+
+    @cached_property
+    def teacher(self) -> LocalEngine:
+        """The base's weights; only context distillation asks for them."""
+        return load_engine(self.base, 1, MAX_CONTEXT, self.game)[0]
 
     def run(self, settings: StepSettings, folder: Path, before: Mapping[str, Any], watch: Stopwatch) -> dict[str, Any]:
         """Plays, trains, judges and writes one step into `folder`; returns the facts of its receipt.
