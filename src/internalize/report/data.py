@@ -157,7 +157,7 @@ def load(spec: Mapping[str, Any], inputs: Mapping[str, Input]) -> StudyData:
             str(arm.get("status", "valid")),
             {int(seed): Run(int(seed), {}) for seed in arm["seeds"]},
         )
-        for name, arm in spec["arms"].items()
+        for name, arm in _ordered(spec)
     }
     base = Step(BASE_STEP, "base")
     for label, entry in sorted(inputs.items()):
@@ -233,3 +233,9 @@ def _read_evals(run: Run | None, base: Step, payload: Path) -> None:
             step.eval = row
             name = "step-base" if number == BASE_STEP else f"step-{number:04d}"
             step.eval_episodes = read_played(payload / "episodes" / name / "episodes.jsonl")
+
+
+def _ordered(spec: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The arms in the order of the study file, where the spec says it."""
+    arms: Mapping[str, Any] = spec["arms"]
+    return [(name, arms[name]) for name in spec.get("order", arms)]
