@@ -26,9 +26,7 @@ def _rngs(*keys: int, call: int = 0) -> list[np.random.Generator]:
     return [np.random.default_rng([k, call]) for k in keys]
 
 
-def _conversation(
-    engine: LocalEngine, keys: Sequence[int], turns: int, forget: bool = False
-) -> list[list[Completion]]:
+def _conversation(engine: LocalEngine, keys: Sequence[int], turns: int, forget: bool = False) -> list[list[Completion]]:
     """`turns` calls of each session, prompts growing by the output and a random user turn."""
     prompts = [_prompt(k, 5 + 7 * (k % 3)) for k in keys]
     calls = []
@@ -79,9 +77,7 @@ def test_same_calls_are_equal_bit_for_bit(make_engine: MakeEngine) -> None:
     assert one == two  # dataclasses: every float compared exactly
 
 
-def test_earlier_work_leaves_no_trace(
-    make_engine: MakeEngine, make_state: Callable[[int], dict[str, Tensor]]
-) -> None:
+def test_earlier_work_leaves_no_trace(make_engine: MakeEngine, make_state: Callable[[int], dict[str, Tensor]]) -> None:
     """A resumed process has a fresh engine where the killed one had a used one; results must be equal."""
     fresh, used = make_engine(seed=0), make_engine(seed=1)
     _conversation(used, [7, 8, 9], 3)
@@ -304,9 +300,7 @@ def test_sample_follows_the_distribution() -> None:
     uniform=st.one_of(st.floats(0, 1, exclude_max=True), st.just(1 - 2.0**-53), st.just(0.0)),
     temperature=st.sampled_from([0.3, 1.0, 2.0]),
 )
-def test_sample_inverts_the_cumulative_distribution(
-    logits: list[float], uniform: float, temperature: float
-) -> None:
+def test_sample_inverts_the_cumulative_distribution(logits: list[float], uniform: float, temperature: float) -> None:
     row = torch.tensor([logits])
     token, logprob = sample(row, torch.tensor([uniform], dtype=torch.float64), temperature)
     p = torch.softmax(row.double()[0] / temperature, -1).cumsum(-1)

@@ -37,9 +37,7 @@ def _reference_logits(reference: Qwen3ForCausalLM, ids: list[int]) -> Tensor:
         return reference(torch.tensor([ids])).logits[0]
 
 
-def test_full_logits_equal_transformers(
-    config: dict[str, Any], make_state: State, reference: Qwen3ForCausalLM
-) -> None:
+def test_full_logits_equal_transformers(config: dict[str, Any], make_state: State, reference: Qwen3ForCausalLM) -> None:
     rows = _tokens(1, 1, 7, 40, 100)
     ids, lengths = right_pad(rows)
     ours = Qwen3(config, 128).full(Qwen3Weights.from_hf(make_state(0), config), ids)
@@ -130,9 +128,7 @@ def test_shapes_match_transformers(config: dict[str, Any], reference: Qwen3ForCa
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type"),
     ],
 )
-def test_other_architectures_are_refused_by_name(
-    config: dict[str, Any], change: dict[str, Any], named: str
-) -> None:
+def test_other_architectures_are_refused_by_name(config: dict[str, Any], change: dict[str, Any], named: str) -> None:
     with pytest.raises(UserError, match=named):
         Qwen3({**config, **change}, 16)
 

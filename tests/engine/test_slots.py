@@ -12,9 +12,7 @@ TOKENS = st.lists(st.integers(0, 3), max_size=12)
 
 @settings(max_examples=100, deadline=None)
 @given(held=TOKENS, prompt=st.lists(st.integers(0, 3), min_size=1, max_size=12))
-def test_reusable_is_the_longest_common_prefix_short_of_the_last_token(
-    held: list[int], prompt: list[int]
-) -> None:
+def test_reusable_is_the_longest_common_prefix_short_of_the_last_token(held: list[int], prompt: list[int]) -> None:
     slots = Slots(1)
     slots.acquire(["a"])
     slots.hold("a", held)

@@ -48,9 +48,7 @@ def episodes(draw: st.DrawFn, index: int) -> Episode:
     return Episode(
         plan=EpisodePlan(f"e{index}", draw(st.integers(1, 4)), draw(st.integers(0, 2**53)), 0, index),
         calls=[draw(calls(i)) for i in range(draw(st.integers(0, 3)))],
-        journal=[
-            {"tool": "look", "arguments": {}, "result": {"n": i}} for i in range(draw(st.integers(0, 3)))
-        ],
+        journal=[{"tool": "look", "arguments": {}, "result": {"n": i}} for i in range(draw(st.integers(0, 3)))],
         outcome=Outcome(draw(st.booleans()), False, True, 3, 1, 0, 7, 0.25, draw(st.floats(0, 1))),
         components={"clear": 0.0, "acts": draw(REALS)},
         returned=draw(REALS),
@@ -62,9 +60,7 @@ def episodes(draw: st.DrawFn, index: int) -> Episode:
 
 @settings(max_examples=30, deadline=None)
 @given(data=st.data(), count=st.integers(0, 3))
-def test_records_round_trip(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, count: int
-) -> None:
+def test_records_round_trip(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, count: int) -> None:
     folder = tmp_path_factory.mktemp("episodes")
     written = [data.draw(episodes(i)) for i in range(count)]
     write_episodes(folder, written)

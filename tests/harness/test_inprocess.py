@@ -69,9 +69,7 @@ def test_logprobs_equal_one_packed_scoring(game: Game, template: Template, rando
             assert np.abs(np.array(again) - call.logprobs).max() < 1e-5
 
 
-def test_deterministic_and_independent_of_company(
-    game: Game, template: Template, random_engine: MakeEngine
-) -> None:
+def test_deterministic_and_independent_of_company(game: Game, template: Template, random_engine: MakeEngine) -> None:
     plans = _plans(9)
     one, two = (_run(random_engine(), game, template, plans) for _ in range(2))
     assert one == two
@@ -93,9 +91,7 @@ def test_no_session_is_left_behind(game: Game, template: Template, random_engine
     engine = random_engine()
     first = _run(engine, game, template, _plans(3))
     second = _run(engine, game, template, _plans(3))
-    assert [c.cached_tokens for e in second for c in e.calls] == [
-        c.cached_tokens for e in first for c in e.calls
-    ]
+    assert [c.cached_tokens for e in second for c in e.calls] == [c.cached_tokens for e in first for c in e.calls]
     assert all(e.calls[0].cached_tokens == 0 for e in second)
 
 
@@ -113,12 +109,8 @@ def test_optimal_replies_clear_every_level(game: Game, template: Template, scrip
     for plan, episode in zip(plans, episodes, strict=True):
         assert engine.prompts[plan.id] == [c.prompt_ids for c in episode.calls]
         assert len(episode.calls) == len(game.plan(game.start(plan.level, plan.seed)))
-        assert [JournalRow.model_validate(row).tool for row in episode.journal] == ["act"] * len(
-            episode.calls
-        )
-        assert [row["result"]["observation"] for row in episode.journal] == [
-            c.observation for c in episode.calls
-        ]
+        assert [JournalRow.model_validate(row).tool for row in episode.journal] == ["act"] * len(episode.calls)
+        assert [row["result"]["observation"] for row in episode.journal] == [c.observation for c in episode.calls]
 
 
 def test_shaped_return_is_the_outcomes(game: Game, template: Template, random_engine: MakeEngine) -> None:
@@ -142,9 +134,7 @@ def test_text_answer_ends_the_episode(game: Game, template: Template, scripted: 
     assert [row["tool"] for row in episode.journal] == ["look"]
 
 
-def test_bad_replies_cost_an_act_and_repeat_the_observation(
-    game: Game, template: Template, scripted: Any
-) -> None:
+def test_bad_replies_cost_an_act_and_repeat_the_observation(game: Game, template: Template, scripted: Any) -> None:
     plan = EpisodePlan("e0", 3, 5, 0, 0)
     stop, word = template.stop_id, template.vocab.id("dip:N")
     bad = [[stop], [word, stop], template.vocab.encode("need need need")]
@@ -180,9 +170,7 @@ def test_a_full_context_ends_the_episode_as_invalid(game: Game, template: Templa
     assert (episode.calls, episode.valid) == ([], False)
 
 
-def test_an_aborted_call_is_recorded_but_not_carried_out(
-    game: Game, template: Template, scripted: Any
-) -> None:
+def test_an_aborted_call_is_recorded_but_not_carried_out(game: Game, template: Template, scripted: Any) -> None:
     (plan,) = _plans(1)
     engine = scripted({plan.id: _optimal(game, template, plan)}, finish="abort")
     (episode,) = _run(engine, game, template, [plan])
@@ -198,9 +186,7 @@ def test_engine_failure_releases_the_sessions(game: Game, template: Template, sc
     assert engine.held == set()
 
 
-def test_call_seeds_depend_on_key_episode_and_call_only(
-    game: Game, template: Template, scripted: Any
-) -> None:
+def test_call_seeds_depend_on_key_episode_and_call_only(game: Game, template: Template, scripted: Any) -> None:
     plans = _plans(3)
     engine = scripted({p.id: [template.reply_ids("", call="look")] for p in plans}, slots=2)
     _run(engine, game, template, plans, seed_key=("rollout", 4))
@@ -209,9 +195,7 @@ def test_call_seeds_depend_on_key_episode_and_call_only(
         assert drawn == [float(np_rng("rollout", 4, plan.id, k).random()) for k in range(len(drawn))]
 
 
-def test_knowledge_stands_once_in_front_in_an_order_of_its_own(
-    game: Game, template: Template, scripted: Any
-) -> None:
+def test_knowledge_stands_once_in_front_in_an_order_of_its_own(game: Game, template: Template, scripted: Any) -> None:
     facts = ["left@N", "trap@NE", "top@SE", "wipe@S", "red@b", "green@c"]
     plans = _plans(6)
     engine = scripted({p.id: [template.reply_ids("", call="look")] for p in plans})
@@ -249,9 +233,7 @@ def test_bad_arguments_are_refused(game: Game, template: Template, scripted: Any
     assert _run(scripted({}), game, template, []) == []
 
 
-def test_inprocess_is_a_harness(
-    game: Game, template: Template, scripted: Any, sampling: SamplingParams
-) -> None:
+def test_inprocess_is_a_harness(game: Game, template: Template, scripted: Any, sampling: SamplingParams) -> None:
     harness: Harness = InProcess(scripted({}), game, template, sampling)
     assert harness.name == "inprocess"
     assert harness.play([], seed_key=("x",)) == []
@@ -259,9 +241,7 @@ def test_inprocess_is_a_harness(
 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_any_replies_keep_the_chain_and_end_in_the_budget(
-    game: Game, scripted: Any, data: st.DataObject
-) -> None:
+def test_any_replies_keep_the_chain_and_end_in_the_budget(game: Game, scripted: Any, data: st.DataObject) -> None:
     template = Template.of(game)
     token = st.integers(0, len(template.vocab) - 1)
     call = st.sampled_from([*game.call_words(), "look"]).map(lambda w: template.reply_ids("need", call=w))

@@ -30,9 +30,7 @@ def game_settings() -> dict[str, Any]:
     return GAME
 
 
-def _episode(
-    returned: float, calls: int = 2, group: int = 0, valid: bool = True, seed: int | None = None
-) -> Episode:
+def _episode(returned: float, calls: int = 2, group: int = 0, valid: bool = True, seed: int | None = None) -> Episode:
     """Call k: prompt = everything so far and two tokens, output = three tokens, all different."""
     history: list[int] = []
     records = []

@@ -64,9 +64,7 @@ def test_two_builds_are_equal_bytes(tmp_path: Path, base_folder: Path, game_sett
     assert names == ["calls.jsonl.zst", "episodes.jsonl", "journal.jsonl.zst"]
     assert all((tmp_path / "a" / n).read_bytes() == (tmp_path / "b" / n).read_bytes() for n in names)
     other = _build(tmp_path / "c", base_folder, game_settings, seed=4)
-    assert (tmp_path / "c" / "calls.jsonl.zst").read_bytes() != (
-        tmp_path / "a" / "calls.jsonl.zst"
-    ).read_bytes()
+    assert (tmp_path / "c" / "calls.jsonl.zst").read_bytes() != (tmp_path / "a" / "calls.jsonl.zst").read_bytes()
     assert other["episodes"] == 6
 
 

@@ -20,15 +20,9 @@ def _trained(sequences: list[TrainSequence]) -> list[tuple[int, float, float]]:
         assert s.pg_mask is not None
         assert s.rollout_logprobs is not None
         assert s.advantages is not None
-        out += [
-            row[:3]
-            for row in zip(s.tokens, s.rollout_logprobs, s.advantages, s.pg_mask, strict=True)
-            if row[3]
-        ]
+        out += [row[:3] for row in zip(s.tokens, s.rollout_logprobs, s.advantages, s.pg_mask, strict=True) if row[3]]
         assert all(
-            a == 0.0 and p == 0.0
-            for a, p, m in zip(s.advantages, s.rollout_logprobs, s.pg_mask, strict=True)
-            if not m
+            a == 0.0 and p == 0.0 for a, p, m in zip(s.advantages, s.rollout_logprobs, s.pg_mask, strict=True) if not m
         )
     return out
 

@@ -143,9 +143,7 @@ class LocalEngine:
                 result[i] = logprobs[row, : int(lengths[row])]
         return result
 
-    def token_logprobs(
-        self, sequences: Sequence[Sequence[int]], temperature: float = 1.0
-    ) -> list[list[float]]:
+    def token_logprobs(self, sequences: Sequence[Sequence[int]], temperature: float = 1.0) -> list[list[float]]:
         """Log-prob of each token given those before it; entry t speaks of `tokens[t]`. Entry 0 has no
         context: 0.0."""
         out = []
@@ -161,9 +159,7 @@ class LocalEngine:
 
     def _ready(self) -> Qwen3Weights:
         if self._weights is None:
-            raise UserError(
-                "the engine has no weights yet", fix="call update_weights before generate or score"
-            )
+            raise UserError("the engine has no weights yet", fix="call update_weights before generate or score")
         return self._weights
 
     def _check(self, ids: Sequence[int], where: str, longest: int) -> None:

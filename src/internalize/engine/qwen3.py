@@ -218,9 +218,7 @@ class Qwen3:
         cache = self.new_cache(rows, n)
         return self._logits(w, self._layers(w, ids, pos, mask, cache, n))
 
-    def _layers(
-        self, w: Qwen3Weights, ids: Tensor, pos: Tensor, mask: Tensor, cache: KeyValues, reach: int
-    ) -> Tensor:
+    def _layers(self, w: Qwen3Weights, ids: Tensor, pos: Tensor, mask: Tensor, cache: KeyValues, reach: int) -> Tensor:
         """Hidden states [B, n, hidden] before the final norm."""
         s = self.shape
         rows, n = ids.shape

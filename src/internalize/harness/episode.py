@@ -83,8 +83,7 @@ class Episode:
         """True when every prompt starts with the previous prompt and its output: the episode is one token
         sequence."""
         return all(
-            later.prompt_ids[: len(first.prompt_ids) + len(first.output_ids)]
-            == first.prompt_ids + first.output_ids
+            later.prompt_ids[: len(first.prompt_ids) + len(first.output_ids)] == first.prompt_ids + first.output_ids
             for first, later in zip(self.calls, self.calls[1:], strict=False)
         )
 

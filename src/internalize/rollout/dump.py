@@ -88,6 +88,4 @@ def _pack(sequence: TrainSequence) -> dict[str, Any]:
 def _unpack(row: Mapping[str, Any]) -> TrainSequence:
     lists: dict[str, Any] = {name: None if row[name] is None else row[name].tolist() for name in STREAMS}
     teacher = row["teacher_logprobs"]
-    return TrainSequence(
-        **lists, teacher_logprobs=None if teacher is None else teacher.numpy(), episode=row["episode"]
-    )
+    return TrainSequence(**lists, teacher_logprobs=None if teacher is None else teacher.numpy(), episode=row["episode"])

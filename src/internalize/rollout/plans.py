@@ -33,9 +33,7 @@ def band_of(seed: int) -> Band:
     return BANDS[number]
 
 
-def rollout_plans(
-    step: int, arm_seed: int, episodes: int, group_size: int, levels: Sequence[int]
-) -> list[EpisodePlan]:
+def rollout_plans(step: int, arm_seed: int, episodes: int, group_size: int, levels: Sequence[int]) -> list[EpisodePlan]:
     """Episodes of one RL rollout in groups that share level and seed; levels take turns over groups and
     steps.
 
@@ -62,9 +60,7 @@ def rollout_plans(
     ]
 
 
-def single_plans(
-    band: Band, seed: int, episodes: int, levels: Sequence[int], label: str = ""
-) -> list[EpisodePlan]:
+def single_plans(band: Band, seed: int, episodes: int, levels: Sequence[int], label: str = "") -> list[EpisodePlan]:
     """Ungrouped episodes (evals, harvests, gates): each its own group of one, levels in turn.
 
     `label` opens the episode ids; it does not change levels or seeds.

@@ -18,9 +18,7 @@ from internalize.rollout.advantages import Advantages
 from internalize.train.batch import TrainSequence
 
 
-def samples(
-    episodes: Sequence[Episode], advantages: Advantages, per_call: bool = False
-) -> list[TrainSequence]:
+def samples(episodes: Sequence[Episode], advantages: Advantages, per_call: bool = False) -> list[TrainSequence]:
     """Sequences of all valid episodes, in order. Episodes of silent groups are kept with advantage 0: they
     count in the batch that they belong to, and the trainer computes nothing for them.
 
