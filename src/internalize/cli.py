@@ -116,6 +116,20 @@ def base(
 
 
 @app.command()
+def serve(
+    model: Annotated[Path, typer.Argument(help="model folder in Hugging Face layout, such as prebuilt/dipwheel")],
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="first port; 0 takes free ones")] = 0,
+    processes: Annotated[int, typer.Option(help="engines, one process and one thread each")] = 1,
+) -> None:
+    """Serve a model over a subset of SGLang's native HTTP API (needs the extra `serve`); prints the addresses."""
+    from internalize.engine.server import main as serve_engines
+
+    _one_thread()
+    serve_engines(model, host, port, processes)
+
+
+@app.command()
 def results(folder: Annotated[Path, typer.Argument(help="results folder of a study")] = Path("results")) -> None:
     """Print the results table and say where the report lies."""
     from internalize.report.console import print_results
