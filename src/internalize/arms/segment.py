@@ -56,30 +56,36 @@ def run_segment(
     label = "-".join(output.parts[-4:-2])  # ARM/seedN/stepsA-B/stepB.json
     previous = receipts.get(PREVIOUS)
     worker: Worker | None = None
-    for step in range(first, last + 1):
-        settings = step_settings(spec, step)
-        parents = parent_hashes(_parents(settings, receipts, previous))
-        key = store.key(STAGE, settings.spec, code, parents)
-        receipt = store.find(STAGE, key)
-        if receipt is None:
-            with store.lease(STAGE, key):
-                receipt = store.find(STAGE, key)
-                if receipt is None:
-                    watch = Stopwatch()
-                    name = f"{label}-step{step:04d}"
-                    if previous is not None and previous.status == "stopped":
-                        receipt = _pass_through(settings, store, key, code, parents, previous, name, watch)
-                    else:
-                        if worker is None:
-                            worker = _worker(spec, receipts, previous, store)
-                            watch.charge_startup()
-                        receipt = _train(worker, settings, store, key, code, parents, previous, name, watch)
-            progress(f"{label} {settings.phase} step {step}/{last}: {_headline(receipt)}")
-        else:
-            progress(f"{label} {settings.phase} step {step}/{last}: already in the store")
-            worker = None  # it holds the weights of an earlier step
-        write_receipt(output.with_name(f"step{step:04d}.json"), receipt)
-        previous = receipt
+    try:
+        for step in range(first, last + 1):
+            settings = step_settings(spec, step)
+            parents = parent_hashes(_parents(settings, receipts, previous))
+            key = store.key(STAGE, settings.spec, code, parents)
+            receipt = store.find(STAGE, key)
+            if receipt is None:
+                with store.lease(STAGE, key):
+                    receipt = store.find(STAGE, key)
+                    if receipt is None:
+                        watch = Stopwatch()
+                        name = f"{label}-step{step:04d}"
+                        if previous is not None and previous.status == "stopped":
+                            receipt = _pass_through(settings, store, key, code, parents, previous, name, watch)
+                        else:
+                            if worker is None:
+                                worker = _worker(spec, receipts, previous, store)
+                                watch.charge_startup()
+                            receipt = _train(worker, settings, store, key, code, parents, previous, name, watch)
+                progress(f"{label} {settings.phase} step {step}/{last}: {_headline(receipt)}")
+            else:
+                progress(f"{label} {settings.phase} step {step}/{last}: already in the store")
+                if worker is not None:  # it holds the weights of an earlier step
+                    worker.close()
+                    worker = None
+            write_receipt(output.with_name(f"step{step:04d}.json"), receipt)
+            previous = receipt
+    finally:
+        if worker is not None:
+            worker.close()
     assert previous is not None
     return previous
 

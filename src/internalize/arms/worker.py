@@ -98,6 +98,10 @@ class Worker:
             step = int(previous.receipt.spec["step"])
             self.trainer.load(layout.iteration_folder(previous.payload, step))
 
+    def close(self) -> None:
+        """Frees the trainer's process group."""
+        self.trainer.close()
+
     @cached_property
     def teacher(self) -> LocalEngine:
         """The base's weights; only context distillation asks for them."""

@@ -1,0 +1,75 @@
+"""From a stage's `harness` settings to a harness.
+
+Invariant: whatever is chosen plays the same episodes: with the same weights, plans and seeds all harnesses give
+the same tokens, acts and outcomes. What an agent CLI adds is its own failures, which make an episode invalid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from internalize.engine.protocol import Engine, SamplingParams
+from internalize.errors import UserError
+from internalize.games.protocol import Game
+from internalize.games.shaping import ShapingWeights
+from internalize.harness.agent import Agent
+from internalize.harness.claude_code import ClaudeCode
+from internalize.harness.inprocess import InProcess
+from internalize.harness.protocol import Harness
+from internalize.harness.qwen_code import QwenCode
+from internalize.language.template import Template
+
+AGENTS: dict[str, Callable[[], Agent]] = {ClaudeCode.name: ClaudeCode, QwenCode.name: QwenCode}
+INPROCESS = "inprocess"
+NAMES = (INPROCESS, *AGENTS)
+
+
+def make_harness(
+    settings: Mapping[str, Any] | None,
+    *,
+    engine: Engine,
+    game: Game,
+    template: Template,
+    sampling: SamplingParams,
+    shaping: ShapingWeights | None = None,
+    max_context: int = 512,
+    folder: Path | None = None,
+) -> Harness:
+    """The harness of `settings`: `{type: inprocess}` (also None), or `{type: claude-code | qwen-code, parallel,
+    seconds}`.
+
+    Args:
+        folder: where an agent's episode folders go; None keeps none.
+
+    Raises:
+        UserError: an unknown type or key; the CLI is missing or of another version.
+    """
+    given = dict(settings or {})
+    kind = given.pop("type", INPROCESS)
+    unknown = sorted(given.keys() - ({"parallel", "seconds"} if kind in AGENTS else set()))
+    if kind not in NAMES or unknown:
+        raise UserError(
+            "unknown harness setting",
+            where="harness",
+            expected=f"type: {' or '.join(NAMES)}; agents also take parallel, seconds",
+            got=f"type: {kind}" if kind not in NAMES else " ".join(unknown),
+        )
+    weights = shaping or ShapingWeights()
+    if kind == INPROCESS:
+        return InProcess(engine, game, template, sampling, weights, max_context)
+    from internalize.harness.cli_episode import CliHarness  # the web server, which others don't need
+
+    return CliHarness(
+        AGENTS[kind](),
+        engine,
+        game,
+        template,
+        sampling,
+        weights,
+        max_context,
+        folder,
+        parallel=int(given.get("parallel", 2)),
+        seconds=float(given.get("seconds", 600.0)),
+    )
