@@ -12,6 +12,7 @@ import typer
 
 from internalize.errors import UserError
 from internalize.inputs import named_inputs
+from internalize.receipts import Receipt
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
@@ -36,6 +37,18 @@ def _spec(text: str) -> dict[str, Any]:
     return spec
 
 
+def ancestors(receipt: Receipt, made: dict[str, Receipt]) -> dict[str, Receipt]:
+    """By hash: the receipts that `receipt` was made from, directly or not; what lies in `made` besides is left out."""
+    found: dict[str, Receipt] = {}
+    waiting = list(receipt.parents.values())
+    while waiting:
+        digest = waiting.pop()
+        if digest in made and digest not in found:
+            found[digest] = made[digest]
+            waiting += made[digest].parents.values()
+    return found
+
+
 @app.command()
 def stage(
     name: str,
@@ -55,9 +68,8 @@ def stage(
         from internalize.receipts import read_receipt
         from internalize.report.publish import publish
 
-        made = {str(path): read_receipt(path) for path in sorted(output.parent.rglob("*.json")) if path != output}
-        distinct = {one.key: one for one in made.values()}
-        publish(Store(store), distinct, receipt, output.parent.parent)
+        made = {one.hash(): one for one in map(read_receipt, sorted(output.parent.rglob("*.json")))}
+        publish(Store(store), ancestors(receipt, made), receipt, output.parent.parent)
 
 
 @app.command()
@@ -140,16 +152,28 @@ def results(folder: Annotated[Path, typer.Argument(help="results folder of a stu
 @app.command()
 def forget(
     stage: str,
-    key: Annotated[str, typer.Argument(help="first 16 characters of the store key")],
+    key: Annotated[str, typer.Argument(help="name of the entry's folder: 16 characters")],
     store: StoreOption = Path("store"),
+    results: Annotated[Path, typer.Option(help="results folder of the study")] = Path("results"),
 ) -> None:
-    """Set a store entry aside, so that the next run computes it anew (nothing is deleted)."""
+    """Set a store entry and the receipts that name it aside, so that the next run computes it anew."""
+    from internalize.receipts import read_receipt
     from internalize.store import Store
 
     where = Store(store).forget(stage, key)
     if where is None:
-        raise UserError("no such entry", where=str(store / stage), got=key, fix="the receipt's `entry` names it")
-    typer.echo(f"set aside as {where}; its receipts under results/receipts must go too, or run snakemake with -R")
+        raise UserError(
+            "no such entry",
+            where=str(store / stage),
+            got=key,
+            expected="the name of a folder there (16 characters)",
+            fix="the receipt's `entry` names it",
+        )
+    typer.echo(f"set aside as {where}")
+    for path in sorted(results.rglob("receipts/**/*.json")):
+        if read_receipt(path).entry == f"{stage}/{key}":
+            path.rename(path.with_suffix(".forgotten"))
+            typer.echo(f"set aside: {path}")
 
 
 def _one_thread() -> None:

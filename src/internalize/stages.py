@@ -90,7 +90,16 @@ def _build(
     with watch.phase("inputs"):
         opened = {label: store.open(receipt) for label, receipt in receipts.items()}
     partial = store.partial(stage, key)
-    facts = build(partial, spec, opened, progress)
+    try:
+        facts = build(partial, spec, opened, progress)
+    except KeyError as error:
+        if error.args and error.args[0] in {*spec, *opened}:
+            raise  # what was asked for is there: a fault of ours, to be seen whole
+        raise UserError(
+            f"stage {stage} misses a setting or an input",
+            got=f"no {error}",
+            expected="--spec and --input as its rule passes them (see rules/)",
+        ) from error
     return store.commit(
         partial,
         stage=stage,

@@ -28,6 +28,8 @@ RECEIPT = "receipt.json"
 RUN = "run.json"
 SIDE_FILES = frozenset({RECEIPT, RUN})
 LEASE_PATIENCE = 20.0
+ENTRY_NAME = 16
+"""Characters of the key that name an entry's folder."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Store:
 
     def folder(self, stage: str, key: str) -> Path:
         """Where the entry of `key` lies, or would lie."""
-        return self.root / stage / key[:16]
+        return self.root / stage / key[:ENTRY_NAME]
 
     def find(self, stage: str, key: str) -> Receipt | None:
         """The receipt of a complete entry, checked by file names and sizes; None when there is none.
@@ -206,11 +208,11 @@ class Store:
 
     def forget(self, stage: str, key: str) -> Path | None:
         """Moves an entry out of the way, so that the next run recomputes it; returns where it went."""
-        matches = [p for p in (self.root / stage).glob(key[:16] + "*") if p.is_dir() and "." not in p.name]
-        if not matches:
+        folder = self.folder(stage, key)
+        if len(key) < ENTRY_NAME or not folder.is_dir():
             return None
-        retired = matches[0].with_name(f"{matches[0].name}.forgotten-{time.time_ns()}")
-        os.replace(matches[0], retired)
+        retired = folder.with_name(f"{folder.name}.forgotten-{time.time_ns()}")
+        os.replace(folder, retired)
         return retired
 
     def run_info(self, receipt: Receipt) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from internalize.study_model import Count, Name, Rate, Seed, Settings, Sparse, Status, partial
 
@@ -158,7 +158,15 @@ CiteWeight = Annotated[
     BeforeValidator(_weights),
     WithJsonSchema({"anyOf": [_NUMBER, {"type": "array", "items": _NUMBER, "minItems": 1}]}),
 ]
-Seeds = Annotated[list[Seed], Field(min_length=1)]
+
+
+def _distinct(seeds: list[int]) -> list[int]:
+    if len(set(seeds)) < len(seeds):
+        raise ValueError("a seed is given twice")
+    return seeds
+
+
+Seeds = Annotated[list[Seed], Field(min_length=1), AfterValidator(_distinct)]
 
 
 class ArmDefaults(Sparse):

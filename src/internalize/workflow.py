@@ -105,8 +105,17 @@ class Plan:
         }
 
     def targets(self) -> list[str]:
-        """The receipt that stands for the whole study, and the pictures of the workflow."""
-        return [f"{RECEIPTS}/report.json", *PICTURES]
+        """Every receipt of the study, so that a deleted one comes back, and the pictures of the workflow."""
+        read = self.report_inputs(None)
+        listed = [path for paths in read.values() for path in ([paths] if isinstance(paths, str) else paths)]
+        used = {name for arm in self.arms.values() for name in arm.rows}
+        harvests = sorted({harvest for name in used if (harvest := harvest_of(self.study.rows[name]))})
+        return [
+            f"{RECEIPTS}/report.json",
+            *PICTURES,
+            *listed,
+            *(f"{RECEIPTS}/harvest/{name}.json" for name in harvests),
+        ]
 
     # What determines a job
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 from workbench import Bench, check_out
@@ -56,3 +57,30 @@ def test_a_missing_checkpoint_is_named(bench: Bench) -> None:
     assert "iter_0000001" in text
     assert "Traceback" not in text
     assert json.dumps(step)  # the receipt itself is untouched
+
+
+def test_deleted_receipts_come_back_without_computing(bench: Bench) -> None:
+    folder = bench.work / "results" / "receipts"
+    for name in ("gate.json", "rows/teacher_turns.json", "evals/recite/seed0.json", "harvest/teacher.json"):
+        (folder / name).unlink()
+    shutil.rmtree(folder / "arms" / "recite")
+    before = bench.entries()
+    bench.run()
+    assert bench.entries() == before
+    assert (folder / "arms/recite/seed0/steps0000-0001/step0000.json").exists()
+    assert bench.planned() == set()
+
+
+def test_a_forgotten_entry_is_computed_anew_and_comes_out_the_same(bench: Bench) -> None:
+    receipt = bench.work / "results" / "receipts" / "rows" / "teacher_turns.json"
+    before = receipt.read_text()
+    key = json.loads(before)["key"][:16]
+    command = [str(bench.checkout / "bin" / "internalize"), "forget", "rows", key]
+    done = subprocess.run(command, cwd=bench.work, capture_output=True, text=True, check=True)
+    assert "set aside" in done.stdout
+    assert not receipt.exists()
+    short = subprocess.run([*command[:-1], key[:4]], cwd=bench.work, capture_output=True, text=True, check=False)
+    assert short.returncode == 2
+    assert "no such entry" in short.stderr
+    bench.run()
+    assert receipt.read_text() == before

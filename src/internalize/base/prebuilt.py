@@ -79,7 +79,7 @@ def read_provenance(folder: Path) -> Provenance:
             "no prebuilt base here",
             where=str(path),
             expected="a folder with provenance.json, as `internalize base --rebuild` writes it",
-            fix="run from the repository's root, or set base.prebuilt to null to train one (5 CPU minutes)",
+            fix="run from the repository's root, or set base.prebuilt to null to train one (4 CPU minutes)",
         )
     try:
         return Provenance.model_validate(read_json(path))
