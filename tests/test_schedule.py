@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from internalize.schedule import cite_weights, phases, resets
+from internalize.schedule import cite_weights, phases, resets, rollouts
 from internalize.study_arms import Arm, RlSettings, SftSettings
 
 counts = st.integers(1, 9)
@@ -53,6 +53,15 @@ def arm(schedule: dict[str, Any], steps: int, cite_weight: float | list[float] =
 )
 def test_phases_of_each_schedule(schedule: dict[str, Any], expected: str) -> None:
     assert "".join(phase[0] for phase in phases(arm(schedule, 8))) == expected
+
+
+@given(schedules, st.integers(1, 30))
+def test_rollouts_are_counted_over_the_steps_that_play(schedule: dict[str, Any], steps: int) -> None:
+    order = phases(arm(schedule, steps))
+    numbers = rollouts(order)
+    assert [number is None for number in numbers] == [phase == "sft" for phase in order]
+    played = [number for number in numbers if number is not None]
+    assert played == list(range(len(played)))
 
 
 @given(schedules, st.integers(1, 30), st.integers(0, 10))

@@ -6,6 +6,7 @@ without recomputing what it has.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
@@ -39,6 +40,12 @@ def resets(order: Sequence[Phase], frozen_adam: bool = False) -> list[bool]:
     """Per step: are Adam's moments cleared before it? At a change from SFT to RL or joint, unless frozen."""
     changes = [False, *(before == "sft" and after != "sft" for before, after in pairwise(order))]
     return [change and not frozen_adam for change in changes[: len(order)]]
+
+
+def rollouts(order: Sequence[Phase]) -> list[int | None]:
+    """Per step: which of the arm's RL rollouts it plays, from 0; None for an SFT step, which plays none."""
+    count = itertools.count()
+    return [None if phase == "sft" else next(count) for phase in order]
 
 
 def cite_weights(arm: Arm) -> list[float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from internalize.schedule import cite_weights, phases, resets
+from internalize.schedule import cite_weights, phases, resets, rollouts
 from internalize.study import Study
 from internalize.study_arms import Arm, SftJoint
 
@@ -62,6 +62,7 @@ def segment(study: Study, arm: Arm, seed: int, first: int, last: int) -> Spec:
         "phases": order[part],
         "resets": resets(order, arm.rl.frozen_adam)[part],
         "cite_weights": cite_weights(arm)[part],
+        "rollouts": rollouts(order)[part],
         "game": study.game.plain(),
         "rollout": study.rollout.plain(),
         "guard": study.guard.plain(),

@@ -119,9 +119,8 @@ def test_joint_and_softlabel_steps_train_on_both_and_on_labels(prepared) -> None
 
 
 def test_the_guard_stops_an_arm_and_the_rest_passes_through(prepared) -> None:  # type: ignore[no-untyped-def]
-    # rounding noise above that of the first rollout is enough to stop
-    strict = prepared.segment("recite", LAST)["guard"] | {"logprob_factor": 1.0, "logprob_floor": 0.0}
-    receipts, said = run(prepared, "recite", guard=strict)
+    wild = prepared.segment("recite", LAST)["rl"] | {"lr": 1.0}  # ruins the policy in one rollout
+    receipts, said = run(prepared, "recite", rl=wild)
     stopped = [receipt for receipt in receipts if receipt.status == "stopped"]
     assert stopped
     first = stopped[0].facts["stopped_at"]

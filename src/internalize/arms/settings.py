@@ -19,13 +19,15 @@ class StepSettings:
     reset: bool
     """True: the Adam moments are cleared before this step trains."""
     cite_weight: float
+    rollout: int | None
+    """Which of the arm's RL rollouts the step plays, from 0; None when it plays none."""
     spec: dict[str, Any]
     """Canonical settings; part of the store key."""
 
     @property
     def plays(self) -> bool:
         """True when the step plays a rollout."""
-        return self.phase in ("rl", "joint")
+        return self.rollout is not None
 
     @property
     def reads_rows(self) -> bool:
@@ -49,8 +51,9 @@ def step_settings(segment: dict[str, Any], step: int) -> StepSettings:
     cite = float(segment["cite_weights"][at]) if phase != "rl" else 1.0
     if phase != "rl":
         spec |= {"sft": segment["sft"], "rows": segment["rows"], "cite_weight": cite}
-    if phase != "sft":
-        spec["rl"] = segment["rl"]
+    rollout: int | None = segment["rollouts"][at]
+    if rollout is not None:
+        spec |= {"rl": segment["rl"], "rollout_index": rollout}
     if phase == "joint":
         spec["fraction"] = segment["fraction"]
-    return StepSettings(step, phase, bool(segment["resets"][at]), cite, spec)
+    return StepSettings(step, phase, bool(segment["resets"][at]), cite, rollout, spec)

@@ -147,8 +147,9 @@ class Worker:
 
     def _play(self, settings: StepSettings) -> list[Episode]:
         rollout = settings.spec["rollout"]
-        plans = rollout_plans(settings.step, self.seed, rollout["episodes"], rollout["group_size"], rollout["levels"])
-        return self.harness.play(plans, seed_key=("rollout", self.seed, settings.step))
+        index = settings.spec["rollout_index"]
+        plans = rollout_plans(index, self.seed, rollout["episodes"], rollout["group_size"], rollout["levels"])
+        return self.harness.play(plans, seed_key=("rollout", self.seed, index))
 
     def _played(self, episodes: list[Episode], advantages: Advantages | None) -> dict[str, Any]:
         if advantages is None:

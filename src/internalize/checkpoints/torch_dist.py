@@ -1,8 +1,8 @@
 """Reader of Megatron's torch_dist checkpoints that needs torch alone.
 
 Invariant: a tensor read here is bit for bit the one that Megatron's own loader returns, and reading executes
-nothing that the files contain: ``.metadata`` is a pickle, so it is opened by an unpickler that knows the
-few classes such a file may name and refuses every other; tensors are loaded with ``weights_only=True``.
+nothing that the files contain: ``.metadata`` is a pickle and opened as inert records (``index``); tensors are loaded
+with ``weights_only=True``.
 
 Layout of one iteration's folder::
 
@@ -23,9 +23,9 @@ from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
-from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
 
 from internalize.checkpoints import hf_names
+from internalize.checkpoints.index import Index, read_index
 from internalize.errors import CorruptPayload, MissingPayload
 
 METADATA, CONFIG, COMMON = ".metadata", "metadata.json", "common.pt"
@@ -47,8 +47,7 @@ class TorchDist:
         for name in (CONFIG, METADATA, COMMON):
             _require(folder / name)
         _check_backend(folder / CONFIG)
-        self._metadata = _read_metadata(folder / METADATA)
-        self._storage: Mapping[MetadataIndex, Any] = self._metadata.storage_data
+        self.index = _read_index(folder / METADATA)
         self._check_files()
 
     def __enter__(self) -> TorchDist:
@@ -61,8 +60,7 @@ class TorchDist:
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Name -> global shape of every tensor; per-layer tensors are stacked, layers first."""
-        items = self._metadata.state_dict_metadata.items()
-        return {name: tuple(entry.size) for name, entry in items if isinstance(entry, TensorStorageMetadata)}
+        return {name: tuple(entry.size) for name, entry in self.index.tensors.items()}
 
     def read(self, name: str, layer: int | None = None) -> Tensor:
         """The whole tensor ``name``, or slice ``layer`` of a stacked one; reads only the chunks that it
@@ -72,16 +70,16 @@ class TorchDist:
             MissingPayload: the checkpoint has no such tensor or layer.
             CorruptPayload: a chunk cannot be decoded.
         """
-        entry = self._metadata.state_dict_metadata.get(name)
-        if not isinstance(entry, TensorStorageMetadata) or (layer is not None and not 0 <= layer < entry.size[0]):
+        entry = self.index.tensors.get(name)
+        if entry is None or (layer is not None and not 0 <= layer < entry.size[0]):
             raise MissingPayload(
                 f"the checkpoint has no tensor {name}" + ("" if layer is None else f" for layer {layer}"),
                 where=str(self.folder),
-                expected=f"one of {len(self._metadata.state_dict_metadata)} entries of its {METADATA}",
+                expected=f"one of {len(self.index.tensors)} tensors of its {METADATA}",
                 fix="use the model config that belongs to this checkpoint",
             )
         drop = 0 if layer is None else 1
-        out = torch.empty(entry.size[drop:], dtype=entry.properties.dtype)
+        out = torch.empty(entry.size[drop:], dtype=entry.dtype)
         for chunk in entry.chunks:
             first, last = (0, 0) if layer is None else (chunk.offsets[0], chunk.offsets[0] + chunk.sizes[0])
             if layer is not None and not first <= layer < last:
@@ -96,24 +94,26 @@ class TorchDist:
         return load_common(self.folder)
 
     def _chunk(self, name: str, offsets: torch.Size, sizes: torch.Size) -> Tensor:
-        info = self._storage[MetadataIndex(name, offsets)]
-        path = self.folder / info.relative_path
-        handle = self._files.get(info.relative_path)
+        place = self.index.places.get((name, tuple(offsets)))
+        if place is None:
+            raise _corrupt(self.folder / METADATA, f"a place of {name} at {list(offsets)}", "none")
+        path = self.folder / place.file
+        handle = self._files.get(place.file)
         if handle is None:
-            handle = self._files[info.relative_path] = path.open("rb")
-        handle.seek(info.offset)
+            handle = self._files[place.file] = path.open("rb")
+        handle.seek(place.offset)
         try:
-            data = torch.load(io.BytesIO(handle.read(info.length)), map_location="cpu", weights_only=True)
+            data = torch.load(io.BytesIO(handle.read(place.length)), map_location="cpu", weights_only=True)
         except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError) as error:
-            raise _corrupt(path, f"a tensor of {name} at byte {info.offset}", str(error)) from error
+            raise _corrupt(path, f"a tensor of {name} at byte {place.offset}", str(error)) from error
         if not isinstance(data, Tensor) or data.shape != sizes:
             raise _corrupt(path, f"{name} chunk of shape {list(sizes)}", f"{getattr(data, 'shape', type(data))}")
         return data
 
     def _check_files(self) -> None:
         ends: dict[str, int] = {}
-        for info in self._storage.values():
-            ends[info.relative_path] = max(ends.get(info.relative_path, 0), info.offset + info.length)
+        for place in self.index.places.values():
+            ends[place.file] = max(ends.get(place.file, 0), place.offset + place.length)
         for name, end in ends.items():
             _require(self.folder / name)
             size = (self.folder / name).stat().st_size
@@ -211,67 +211,8 @@ def _check_backend(path: Path) -> None:
         raise _corrupt(path, '"sharded_backend": "torch_dist"', json.dumps(config)[:80])
 
 
-_PLAIN = {
-    "torch.distributed.checkpoint.metadata": {
-        "Metadata",
-        "TensorStorageMetadata",
-        "BytesStorageMetadata",
-        "ChunkStorageMetadata",
-        "TensorProperties",
-        "MetadataIndex",
-        "StorageMeta",
-        "_MEM_FORMAT_ENCODING",
-    },
-    "torch.distributed.checkpoint.filesystem": {"_StorageInfo", "_StoragePrefix"},
-    # Megatron's stock strategy leaves its write plans and the folder's name in the index.
-    "torch.distributed.checkpoint.planner": {
-        "SavePlan",
-        "WriteItem",
-        "WriteItemType",
-        "TensorWriteData",
-        "BytesIOWriteData",
-    },
-    "pathlib": {"PosixPath", "PurePosixPath"},
-    "torch": {
-        "Size",
-        "strided",
-        "float32",
-        "float16",
-        "bfloat16",
-        "float64",
-        "int64",
-        "int32",
-        "uint8",
-        "bool",
-    },
-    "torch.serialization": {"_get_layout"},
-}
-
-
-class _MetadataUnpickler(pickle.Unpickler):
-    """Unpickles the index of a checkpoint and nothing else."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if name in _PLAIN.get(module, ()):
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"names {module}.{name}, which an index of tensors has no use for")
-
-
-def _read_metadata(path: Path) -> Metadata:
+def _read_index(path: Path) -> Index:
     try:
-        with path.open("rb") as handle:
-            metadata = _MetadataUnpickler(handle).load()
-    except (
-        pickle.UnpicklingError,
-        EOFError,
-        ValueError,
-        AttributeError,
-        IndexError,
-        KeyError,
-        TypeError,
-        ImportError,
-    ) as error:
+        return read_index(path)
+    except ValueError as error:
         raise _corrupt(path, "an index of tensors", str(error)) from error
-    if not isinstance(metadata, Metadata) or not isinstance(metadata.storage_data, dict):
-        raise _corrupt(path, "an index of tensors", type(metadata).__name__)
-    return metadata

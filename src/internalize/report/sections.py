@@ -250,7 +250,7 @@ def reading(data: StudyData) -> str:
         "Shaped return: 1 for a cleared level, else up to 0.4 for progress, less costs (`shaping.json`).",
         "Clears carry Wilson intervals, returns bootstrap intervals over level seeds (episodes of a level "
         "seed are drawn together).",
-        "First rollouts of arms with other numbers of SFT steps play other levels: read differences off the eval.",
+        "The n-th rollouts of all arms of a seed play the same levels with the same draws, as all evals do.",
         f"A difference to `{data.reference}` is paired by seed. Its interval is the wider of two: Student's "
         "t over the seeds, and a bootstrap over episodes, level by level where both played the same levels.",
         f"`{NOISE}`: the interval covers 0. 95 %, not adjusted for the number of arms.",

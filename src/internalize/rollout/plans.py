@@ -33,9 +33,13 @@ def band_of(seed: int) -> Band:
     return BANDS[number]
 
 
-def rollout_plans(step: int, arm_seed: int, episodes: int, group_size: int, levels: Sequence[int]) -> list[EpisodePlan]:
-    """Episodes of one RL rollout in groups that share level and seed; levels take turns over groups and
-    steps.
+def rollout_plans(
+    rollout: int, arm_seed: int, episodes: int, group_size: int, levels: Sequence[int]
+) -> list[EpisodePlan]:
+    """Episodes of an arm's `rollout`-th RL rollout (from 0) in groups that share level and seed; levels take turns over
+    groups and rollouts.
+
+    Counted in rollouts, not in steps, so that arms with other numbers of SFT steps meet the same levels.
 
     Raises UserError unless `episodes` is a positive multiple of `group_size` and there is a level.
     """
@@ -49,9 +53,9 @@ def rollout_plans(step: int, arm_seed: int, episodes: int, group_size: int, leve
     groups = episodes // group_size
     return [
         EpisodePlan(
-            id=f"r{step:04d}-g{group:03d}-{index}",
-            level=levels[(step * groups + group) % len(levels)],
-            seed=level_seed("rollout", arm_seed, step, group),
+            id=f"r{rollout:04d}-g{group:03d}-{index}",
+            level=levels[(rollout * groups + group) % len(levels)],
+            seed=level_seed("rollout", arm_seed, rollout, group),
             group=group,
             index=index,
         )
