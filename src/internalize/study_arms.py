@@ -31,7 +31,7 @@ class SftInterleaved(Settings):
     """One SFT step before each `every` RL steps, again and again."""
 
     type: Literal["sft_interleaved"]
-    every: Count
+    every: Annotated[Count, WithJsonSchema({"type": "integer", "minimum": 2})]
     """RL steps after each SFT step; at least 2 (to alternate strictly, `sft_freq` with `sft: 1, of: 2`)."""
 
 

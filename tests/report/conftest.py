@@ -55,10 +55,11 @@ class Synthetic:
         head = {"step": step, "phase": phase, "seed": seed}
         rows: list[dict[str, Any]] = [{**head, "kind": "train", "loss": 1.0, **(train or {})}]
         if rollout:
+            played = sum(before != "sft" for before in self.arms[arm]["phases"][:step])
             rows.insert(0, {**head, "kind": "rollout", **summed(rollout)})
             write_jsonl(
                 payload / "episodes.jsonl",
-                episode_rows(rollout, group_size=4, first_seed=1000 * seed + 100 * step),
+                episode_rows(rollout, group_size=4, first_seed=1000 * seed + 100 * played),
             )
         write_jsonl(payload / "metrics.jsonl", rows)
 

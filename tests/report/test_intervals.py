@@ -106,26 +106,27 @@ def test_pairing_by_seed_and_level():
     level = rng.normal(scale=2.0, size=64)
     other = {seed: sample(level + shift) for seed, shift in enumerate((0.0, 0.7, -0.4))}
     one = {seed: sample(np.array(s.values) + 0.1) for seed, s in other.items()}
-    found = paired_difference(one, other, "pairing", paired_levels=True)
+    found = paired_difference(one, other, "pairing")
     assert found.value == pytest.approx(0.1)
     assert found.half == pytest.approx(0.0, abs=1e-9)
     assert not inside_noise(found)
-    # without level pairing the same data say nothing
-    assert inside_noise(paired_difference(one, other, "pairing", paired_levels=False))
+    # the same values on levels that pair otherwise say nothing
+    shuffled = {seed: sample(side.values, [*side.clusters[1:], *side.clusters[:1]]) for seed, side in other.items()}
+    assert inside_noise(paired_difference(one, shuffled, "pairing"))
 
 
 def test_only_common_seeds_are_compared():
     one = {0: sample([1.0, 1.0]), 1: sample([5.0, 5.0])}
     other = {0: sample([0.0, 0.0]), 2: sample([9.0, 9.0])}
-    assert paired_difference(one, other, paired_levels=True).value == 1.0
-    assert paired_difference(one, {2: sample([9.0])}, paired_levels=True) is None
+    assert paired_difference(one, other).value == 1.0
+    assert paired_difference(one, {2: sample([9.0])}) is None
 
 
 def test_the_seeds_own_spread_is_counted():
     """Three seeds whose differences scatter: Student's t, by hand."""
     other = {seed: sample(np.zeros(50)) for seed in range(3)}
     one = {seed: sample(np.full(50, gain)) for seed, gain in enumerate((0.1, 0.3, 0.2))}
-    found = paired_difference(one, other, "spread", paired_levels=True)
+    found = paired_difference(one, other, "spread")
     assert found.value == pytest.approx(0.2)
     assert found.half == pytest.approx(4.3027 * 0.1 / math.sqrt(3), rel=1e-6)
     assert inside_noise(found)
@@ -133,7 +134,7 @@ def test_the_seeds_own_spread_is_counted():
 
 def test_one_seed_has_the_episodes_interval_alone():
     values = np.random.default_rng(5).normal(size=64)
-    found = paired_difference({0: sample(values)}, {0: sample(np.zeros(64))}, "one", paired_levels=True)
+    found = paired_difference({0: sample(values)}, {0: sample(np.zeros(64))}, "one")
     assert found.half == pytest.approx(bootstrap_mean(sample(values), "one").half, rel=0.1)
 
 
@@ -171,5 +172,5 @@ def test_coverage_of_the_difference(seed_sd):
         for gain in (0.3, 0.0):
             policies = {s: level + gain + rng.normal(scale=seed_sd) + rng.normal(scale=0.4, size=64) for s in range(3)}
             sides.append({s: sample(values) for s, values in policies.items()})
-        hits += paired_difference(*sides, trial, paired_levels=True, resamples=300).covers(0.3)
+        hits += paired_difference(*sides, trial, resamples=300).covers(0.3)
     assert hits / trials >= 0.93  # 0.95 less two standard errors of 500 trials

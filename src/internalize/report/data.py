@@ -115,6 +115,11 @@ class StudyData:
     """Input name -> facts of its receipt."""
     payloads: dict[str, Path]
 
+    @property
+    def compared_with(self) -> str:
+        """What stands beside each arm: the reference arm, or the base when this run lacks that arm."""
+        return self.reference if self.reference in self.arms else "the base"
+
     def before_rl(self, arm: str, seed: int) -> Step | None:
         """The last measured step before the first rollout: the SFT-only policy; the base where there is no
         SFT."""

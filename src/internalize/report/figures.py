@@ -108,7 +108,11 @@ def trajectories(
         Line2D([], [], color=BLUE, marker="o", ms=3.5, label="mean over seeds"),
         Patch(color=BLUE, alpha=0.45, label="range of the seeds"),
         Patch(color=BLUE, alpha=0.18, label="95 % interval (levels)"),
-        Line2D([], [], color=GREY, ls="--", label=f"{reference}, same number of rollouts"),
+        *(
+            [Line2D([], [], color=GREY, ls="--", label=f"{reference}, same number of rollouts")]
+            if any(row["arm"] == reference for row in rows)
+            else []
+        ),
         Patch(color=YELLOW, alpha=0.35, label="SFT step"),
         Patch(color=GREEN, alpha=0.16, label="joint step"),
     ]

@@ -44,16 +44,18 @@ def _ask(snakefile: Path, option: str, config: Sequence[str]) -> str:
         option,
         "--nolock",
         "--quiet",
-        "all",
+        "progress",
+        "host",
     ]
     if config:
         command += ["--config", *config]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()
+        said = map(str.strip, (done.stderr or done.stdout).splitlines())
+        lines = [line for line in said if line and not line.startswith("File ")]  # where in the Snakefile tells nothing
         raise UserError(
             "Snakemake cannot draw the workflow",
             where=str(snakefile),
-            got=lines[-1] if lines else "no message",
+            got=" ".join(lines[-4:]) or "no message",
         )
     return done.stdout

@@ -106,15 +106,13 @@ def paired_difference(
     one: Mapping[int, Sample],
     other: Mapping[int, Sample],
     *key: str | int,
-    paired_levels: bool,
     resamples: int = RESAMPLES,
 ) -> Interval | None:
     """Mean difference `one - other` over the seeds that both have, with the wider of two intervals.
 
     The first is Student's t over the differences of the seeds (what another training seed would give). The
-    second is a bootstrap over episodes (what other levels would give): of level by level differences when
-    both played the same levels (`paired_levels`), of both sides independently otherwise. With one seed only
-    the second is known.
+    second is a bootstrap over episodes (what other levels would give) of level by level differences: both sides of a
+    seed play the same level seeds. With one seed only the second is known.
 
     Returns:
         None when no seed is in both.
@@ -124,7 +122,7 @@ def paired_difference(
         return None
     differences = [_mean(one[seed]) - _mean(other[seed]) for seed in seeds]
     mean = math.fsum(differences) / len(seeds)
-    halves = [_episode_half({s: one[s] for s in seeds}, {s: other[s] for s in seeds}, key, paired_levels, resamples)]
+    halves = [_episode_half({s: one[s] for s in seeds}, {s: other[s] for s in seeds}, key, resamples)]
     if len(seeds) > 1:
         spread = math.fsum((d - mean) ** 2 for d in differences) / (len(seeds) - 1)
         halves.append(student(len(seeds) - 1) * math.sqrt(spread / len(seeds)))
@@ -141,12 +139,8 @@ def _episode_half(
     one: Mapping[int, Sample],
     other: Mapping[int, Sample],
     key: tuple[str | int, ...],
-    paired_levels: bool,
     resamples: int,
 ) -> float | None:
-    if not paired_levels:
-        sides = [bootstrap_mean(pool(side, False), *key, i, resamples=resamples) for i, side in enumerate((one, other))]
-        return None if any(side.low is None for side in sides) else math.hypot(*(side.half for side in sides))
     values: list[float] = []
     clusters: list[Hashable] = []
     for seed in one:

@@ -35,7 +35,7 @@ def setting(data: StudyData) -> str:
         atoms = f", {knowledge['atoms_verified']} verified atoms" if "atoms_verified" in knowledge else ""
         lines.append(f"- Knowledge: {facts} play facts{atoms}; held out of every training row: {held}.")
     seeds = sorted({seed for arm in data.arms.values() for seed in arm.runs})
-    lines.append(f"- Arms: {len(data.arms)}, seeds: {', '.join(map(str, seeds))}; reference: `{data.reference}`.")
+    lines.append(f"- Arms: {len(data.arms)}, seeds: {', '.join(map(str, seeds))}; reference: `{data.compared_with}`.")
     return "\n".join(lines) + "\n"
 
 
@@ -67,7 +67,7 @@ def first_rollout(data: StudyData, rows: Sequence[Row]) -> str:
         ]
         for row in rows
     ]
-    head = ["arm", "the policy played", "shaped return", "clears", f"difference to {data.reference}"]
+    head = ["arm", "the policy played", "shaped return", "clears", f"difference to {data.compared_with}"]
     return (
         "The record's table: the first RL rollout, which plays the SFT-only policy (all seeds pooled).\n\n"
         + markdown(head, table)
@@ -86,10 +86,10 @@ def first_eval(data: StudyData, rows: Sequence[Row]) -> str:
         ]
         for row in rows
     ]
-    head = ["arm", "shaped return", "by seed", "clears", f"difference to {data.reference}"]
+    head = ["arm", "shaped return", "by seed", "clears", f"difference to {data.compared_with}"]
     compared = [row for row in rows if row.get("eval_diff_noise") is not None]
     quiet = [row["arm"] for row in compared if row["eval_diff_noise"]]
-    text = f"\nInside the noise of `{data.reference}`: {', '.join(f'`{arm}`' for arm in quiet) or 'no arm'}."
+    text = f"\nInside the noise of `{data.compared_with}`: {', '.join(f'`{arm}`' for arm in quiet) or 'no arm'}."
     if compared:
         text += f" {len(compared)} comparisons at 95 %: expect {0.05 * len(compared):.1f} outside by chance.\n"
     lead = "The same policies in the eval after the last SFT step, on levels that all arms and seeds share.\n\n"
@@ -136,7 +136,7 @@ def final(data: StudyData, rows: Sequence[Row]) -> str:
         "steps",
         "shaped return",
         "clears",
-        f"difference to {data.reference} at its end",
+        f"difference to {data.compared_with} at its end",
         "gain since SFT-only",
     ]
     risen = [row["arm"] for row in rows if row.get("rl_gain_noise") is False and row["rl_gain"] > 0]
@@ -251,8 +251,8 @@ def reading(data: StudyData) -> str:
         "Clears carry Wilson intervals, returns bootstrap intervals over level seeds (episodes of a level "
         "seed are drawn together).",
         "The n-th rollouts of all arms of a seed play the same levels with the same draws, as all evals do.",
-        f"A difference to `{data.reference}` is paired by seed. Its interval is the wider of two: Student's "
-        "t over the seeds, and a bootstrap over episodes, level by level where both played the same levels.",
+        f"A difference to `{data.compared_with}` is paired by seed. Its interval is the wider of two: Student's "
+        "t over the seeds, and a bootstrap over the levels that both played.",
         f"`{NOISE}`: the interval covers 0. 95 %, not adjusted for the number of arms.",
         "Margin: nats a fact that the false fact costs more than the true one.",
         "A right call is what a player with the true rules would call; of equally short ways one counts.",

@@ -65,7 +65,7 @@ def draw(folder: Path, data: StudyData, made: dict[str, list[dict[str, Any]]]) -
         for name, arm in data.arms.items()
         if (at := [run.stopped_at for run in arm.runs.values() if run.stopped_at is not None])
     }
-    figures.forest(folder / "forest.png", made["sft_only"], data.reference)
+    figures.forest(folder / "forest.png", made["sft_only"], data.compared_with)
     figures.trajectories(folder / "trajectories.png", made["trajectories"], phases, stops, data.reference)
     figures.recital(folder / "recital.png", made["sft_only"])
     figures.knowledge(folder / "knowledge.png", made["knowledge"], phases)

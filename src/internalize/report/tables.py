@@ -81,7 +81,7 @@ def final(data: StudyData) -> list[Row]:
         row |= _play(data, arm, "eval", last)
         before = _samples(arm, "eval", _at(data.before_rl, name))
         after = _samples(arm, "eval", _at(last, name))
-        gain = paired_difference(after, before, "gain", name, paired_levels=True)
+        gain = paired_difference(after, before, "gain", name)
         row |= _difference("rl_gain", gain)
         row |= _means(arm, _at(last, name), "eval", (*KNOWLEDGE_KEYS, *BEHAVIOUR_KEYS))
         row |= _means(arm, _at(last, name), "probe", _probe_keys())
@@ -218,7 +218,7 @@ def _play(data: StudyData, arm: ArmRuns, source: Source, of: Of) -> Row:
     }
     return row | _difference(
         f"{source}_diff",
-        paired_difference(samples, others, "difference", source, arm.name, paired_levels=shared),
+        paired_difference(samples, others, "difference", source, arm.name),
     )
 
 
