@@ -6,7 +6,7 @@
 #
 # Claude Code is proprietary: by installing it you accept its vendor's terms, and whether they allow what you want to do
 # with it is for you to check. Nothing of either CLI is part of this project. Node 22 is installed beside them if the one
-# on PATH is older.
+# on PATH is older. A folder that holds exactly this already is left as it is.
 set -eu
 
 if [ $# -ne 1 ]; then
@@ -25,7 +25,15 @@ if [ "${major:-0}" -lt 22 ]; then
     packages="$packages node-linux-$machine@22.23.5"
 fi
 
-mkdir -p "$1"
-# shellcheck disable=SC2086  # a list of words
-npm install --prefix "$1" --no-audit --no-fund --loglevel=error --save-exact $packages
+if [ "$(cat "$1/installed" 2>/dev/null)" != "$packages" ]; then
+    if ! command -v npm >/dev/null; then
+        echo "$0: npm is missing; install Node.js with npm (on Debian: apt-get install npm), then run this again" >&2
+        exit 1
+    fi
+    mkdir -p "$1"
+    rm -f "$1/installed"
+    # shellcheck disable=SC2086  # a list of words
+    npm install --prefix "$1" --no-audit --no-fund --loglevel=error --save-exact $packages
+    echo "$packages" >"$1/installed"
+fi
 echo "export INTERNALIZE_CLI_DIR=$(cd "$1" && pwd)"

@@ -10,6 +10,7 @@ import pytest
 
 from internalize.fingerprint import IGNORED, Fingerprints
 from internalize.stages import STAGES
+from internalize.workflow import AGENT_MODULES
 
 FILES = {
     "__init__.py": '"""A package."""\n',
@@ -105,6 +106,21 @@ def test_ignored_modules_do_not_count(package: Path) -> None:
     before = fingerprint(package)
     edit(package / "launcher.py", "L = 1", "L = 2")
     assert fingerprint(package) == before
+
+
+def test_modules_on_demand_count_where_they_are_asked_for(package: Path) -> None:
+    prints = Fingerprints("p", package.parent, ignored=frozenset({"p.lazy"}))
+    assert set(prints.reached("p.stage")) == REACHED - {"p.lazy"}
+    assert set(prints.reached("p.stage", ["p.lazy"])) == REACHED
+    assert prints.of("p.stage", ["p.lazy"]) == Fingerprints("p", package.parent).of("p.stage")
+
+
+def test_play_in_process_does_not_depend_on_the_gateway() -> None:
+    ours = Fingerprints()
+    for module in ("internalize.rollout.harvest", "internalize.arms.segment", "internalize.evals.stage"):
+        gateway = {"internalize.gateway.app", "internalize.gateway.session", "internalize.harness.mcp_server"}
+        assert not gateway & set(ours.reached(module))
+        assert gateway < set(ours.reached(module, AGENT_MODULES))
 
 
 def test_the_cache_saves_reading_and_a_broken_one_is_no_harm(package: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import internalize.stages as stages
 import internalize.store as store_module
 from internalize.errors import CorruptPayload, LeaseHeld, MissingPayload, UserError
-from internalize.files import read_json, write_text
+from internalize.files import read_json, sha256_file, write_text
 from internalize.receipts import Receipt, read_receipt
 from internalize.stages import run_stage
 from internalize.store import Input, Store
@@ -159,3 +159,26 @@ def test_run_times_are_beside_the_receipt_not_in_it(tmp_path: Path, counter: Cou
     assert store.run_info(receipt)["cpu_s"] >= 0
     assert "cpu_s" not in str(receipt.model_dump())
     assert read_json(store.root / receipt.entry / "run.json")["host"]
+
+
+def test_what_agents_leave_behind_is_kept_beside_the_receipt(tmp_path: Path, counter: Counter) -> None:
+    """Logs with times differ from run to run: they are listed in run.json, and two runs have equal receipts."""
+    receipts = []
+    for run_name in ("one", "two"):
+        root = tmp_path / run_name
+
+        def build(folder: Path, *more: Any, said: str = run_name) -> dict[str, Any]:
+            write_text(folder / "work" / "e0" / "claude.log", said)
+            write_text(folder / "workings.txt", "the same")
+            return {}
+
+        counter.build = build  # type: ignore[method-assign]
+        receipt = run(root, {"x": 1})
+        receipts.append(receipt)
+        assert [file.path for file in receipt.files] == ["workings.txt"]
+        store = Store(root / "store")
+        folder = store.open(receipt).payload
+        (kept,) = store.run_info(receipt)["work"]
+        assert (folder / kept["path"]).read_text() == run_name
+        assert kept == {"path": "work/e0/claude.log", "sha256": sha256_file(folder / kept["path"]), "bytes": 3}
+    assert receipts[0] == receipts[1]

@@ -16,7 +16,7 @@ from internalize.errors import StudyError
 from internalize.files import canonical_json
 from internalize.study import Study, load_study, resolved_arm, runnable_arms, study_schema
 
-CONFIGS = ("bundled", "mini")
+CONFIGS = ("bundled", "bundled-cli", "mini")
 SCHEMA_LINE = "# yaml-language-server: $schema=./study.schema.json"
 
 Write = Callable[[Callable[[dict[str, Any]], None]], Path]
@@ -51,7 +51,7 @@ def test_shipped_studies_load_and_point_to_their_schema(repository: Path, name: 
     path = repository / f"config/{name}.yaml"
     assert path.read_text().splitlines()[0] == SCHEMA_LINE
     study = load_study(path)
-    assert study.name == name
+    assert study.name == name.replace("-", "_")
     assert Study.model_validate(json.loads(canonical_json(study.plain()))) == study
 
 

@@ -176,6 +176,37 @@ def forget(
             typer.echo(f"set aside: {path}")
 
 
+harness_app = typer.Typer(no_args_is_help=True, help="What plays the episodes: in process, or an agent CLI.")
+app.add_typer(harness_app, name="harness")
+
+
+@harness_app.command("check")
+def harness_check(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="harnesses that must work; all are tried by default")
+    ] = None,
+    study: Annotated[Path, typer.Option(help="study file whose game and base are played")] = Path(
+        "config/bundled.yaml"
+    ),
+    model: Annotated[Path | None, typer.Option(help="model folder; default: the study's base.prebuilt")] = None,
+) -> None:
+    """Say which harnesses are installed, at which version, and play one episode with each; it must equal the one played
+    in process. Exit status 1 when one that was named, or is installed, does not work."""
+    from internalize.games import make_game
+    from internalize.harness.check import check, failing, render
+    from internalize.study import load_study
+
+    _one_thread()
+    loaded = load_study(study)
+    base = model or (Path(loaded.base.prebuilt) if loaded.base.prebuilt else None)
+    if base is None:
+        raise UserError("the study has no prebuilt base", where=f"{study}: base.prebuilt", fix="name one with --model")
+    findings = check(base, make_game(**loaded.game.plain()), names, _progress)
+    typer.echo(render(findings))
+    if failing(findings, names):
+        raise typer.Exit(1)
+
+
 def _one_thread() -> None:
     """One compute thread a process: two processes of one thread beat one of two on small machines (measured)."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):

@@ -11,7 +11,7 @@ import hashlib
 import importlib.util
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,9 @@ IGNORED = frozenset(
     f"internalize.{name}" for name in ("cli", "errors", "receipts", "stages", "store", "fingerprint", "workflow")
 )
 """Modules that launch, store and report but cannot change what a stage computes."""
+
+ON_DEMAND = frozenset({"internalize.harness.cli_episode"})
+"""Modules that only some studies run, by their settings: they count where `of` is told so."""
 
 CACHE_VERSION = 1
 
@@ -33,7 +36,7 @@ class Fingerprints:
     """Folder that holds the package's folder; found through the import system unless given."""
     cache: Path | None = None
     """JSON file; deleting it costs only time."""
-    ignored: frozenset[str] = IGNORED
+    ignored: frozenset[str] = IGNORED | ON_DEMAND
     _known: dict[str, list[Any]] = field(default_factory=dict, init=False)
     _fresh: bool = field(default=True, init=False)
 
@@ -42,27 +45,29 @@ class Fingerprints:
         if self.cache is not None:
             self._known = _read_cache(self.cache)
 
-    def of(self, module: str) -> str:
-        """Fingerprint (16 hex digits) of `module` and all that it reaches.
+    def of(self, module: str, also: Sequence[str] = ()) -> str:
+        """Fingerprint (16 hex digits) of `module`, of the modules `also` and of all that they reach.
 
         Raises:
             ModuleNotFoundError: the package has no such module.
         """
         state = hashlib.sha256()
-        for name, meaning in sorted(self.reached(module).items()):
+        for name, meaning in sorted(self.reached(module, also).items()):
             state.update(f"{name}={meaning}\n".encode())
         self._write_cache()
         return state.hexdigest()[:16]
 
-    def reached(self, module: str) -> dict[str, str]:
-        """Module -> hash of its meaning, for `module` and everything of the package that it reaches."""
-        if self._path(module) is None:
-            raise ModuleNotFoundError(f"no module {module} below {self._folder}")
-        todo, seen = [module], dict[str, str]()
+    def reached(self, module: str, also: Sequence[str] = ()) -> dict[str, str]:
+        """Module -> hash of its meaning, for `module`, `also` and everything of the package that they reach."""
+        for name in (module, *also):
+            if self._path(name) is None:
+                raise ModuleNotFoundError(f"no module {name} below {self._folder}")
+        todo, seen = [module, *also], dict[str, str]()
+        ignored = self.ignored - set(also)
         while todo:
             name = todo.pop()
             path = self._path(name)
-            if name in seen or name in self.ignored or path is None:
+            if name in seen or name in ignored or path is None:
                 continue
             seen[name], mentioned = self._meaning(name, path)
             todo += mentioned

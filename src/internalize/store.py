@@ -27,6 +27,9 @@ from internalize.receipts import PayloadFile, Receipt, read_receipt
 RECEIPT = "receipt.json"
 RUN = "run.json"
 SIDE_FILES = frozenset({RECEIPT, RUN})
+WORK = "work"
+"""Folder of a payload for what agents leave behind: logs, transcripts with their times and session names. It differs
+from run to run, so it is no part of the receipt; `run.json` lists it with its hashes."""
 LEASE_PATIENCE = 20.0
 ENTRY_NAME = 16
 """Characters of the key that name an entry's folder."""
@@ -154,16 +157,16 @@ class Store:
         An entry already there with the same files is kept as it is (the first run's times stay).
         """
         final = self.folder(stage, key)
-        files = []
+        files: list[PayloadFile] = []
+        work: list[PayloadFile] = []
         try:
             for path in tree_files(partial):
                 with path.open("rb") as handle:
                     os.fsync(handle.fileno())
-                files.append(
-                    PayloadFile(
-                        path=path.relative_to(partial).as_posix(), sha256=sha256_file(path), bytes=path.stat().st_size
-                    )
+                file = PayloadFile(
+                    path=path.relative_to(partial).as_posix(), sha256=sha256_file(path), bytes=path.stat().st_size
                 )
+                (work if file.path.startswith(f"{WORK}/") else files).append(file)
             receipt = Receipt.model_validate(
                 {
                     "stage": stage,
@@ -181,7 +184,8 @@ class Store:
             if final.exists() and _is_complete(final) and read_receipt(final / RECEIPT) == receipt:
                 shutil.rmtree(partial)
                 return receipt
-            write_json(partial / RUN, dict(run))
+            kept = {WORK: [file.model_dump() for file in work]} if work else {}
+            write_json(partial / RUN, {**run, **kept})
             write_json(partial / RECEIPT, receipt.model_dump())
             for folder in sorted({p.parent for p in tree_files(partial)}, reverse=True):
                 fsync_dir(folder)

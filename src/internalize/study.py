@@ -18,6 +18,7 @@ from internalize.files import write_json
 from internalize.study_arms import Arm, ArmDefaults, ArmEntry, RlSettings, Seeds, SftSettings
 from internalize.study_checks import check_arm, check_study, unknown_name
 from internalize.study_errors import study_error
+from internalize.study_harness import Played
 from internalize.study_model import Count, Levels, Name, Seed, Settings, Share
 from internalize.study_rows import Rows
 from internalize.study_yaml import Source, read_source
@@ -105,7 +106,7 @@ class Base(Settings):
     """Bounds."""
 
 
-class Harvest(Settings):
+class Harvest(Played):
     """Episodes recorded for the row builds."""
 
     policy: Literal["teacher", "base"]
@@ -116,7 +117,7 @@ class Harvest(Settings):
     """Their seed."""
 
 
-class Rollout(Settings):
+class Rollout(Played):
     """How episodes are played for RL."""
 
     episodes: Count = 32
@@ -131,7 +132,7 @@ class Rollout(Settings):
     """Tokens a reply may have."""
 
 
-class Evals(Settings):
+class Evals(Played):
     """Measurements after the steps."""
 
     episodes: Count = 128

@@ -23,6 +23,7 @@ from internalize.stages import STAGES
 from internalize.study import Study, load_study, runnable_arms
 from internalize.study_arms import Arm
 from internalize.study_errors import nearest
+from internalize.study_harness import Played
 from internalize.study_rows import harvest_of, parent_of
 
 RECEIPTS = "results/receipts"
@@ -31,6 +32,7 @@ CONFIG_KEYS = ("study", "arms", "set", "steps_per_job")
 SEGMENT_MODULE = "internalize.arms.segment"
 GRAPHS_MODULE = "internalize.report.graphs"
 MODULES = {**STAGES, "segment": SEGMENT_MODULE, "graphs": GRAPHS_MODULE}
+AGENT_MODULES = ("internalize.harness.cli_episode",)
 PICTURES = ("results/rulegraph.svg", "results/dag.svg")
 CACHE = Path(".snakemake/internalize-fingerprints.json")
 
@@ -121,7 +123,7 @@ class Plan:
 
     def code(self, stage: str) -> str:
         """Fingerprint of the code behind a stage (`segment`, `graphs`, or a key of `stages.STAGES`)."""
-        return self._fingerprints.of(MODULES[stage])
+        return self._fingerprints.of(MODULES[stage], AGENT_MODULES if self._played_by_agent(stage) else ())
 
     def spec(self, job: str) -> Callable[[Any], str]:
         """Snakemake params function of a rule: its spec as canonical JSON."""
@@ -221,6 +223,15 @@ class Plan:
     def _measured(self, arm: Arm, seed: int) -> list[int]:
         _, last = self.segments_to_run(arm, seed)[-1]
         return list(range(last + 1))
+
+    def _played_by_agent(self, stage: str) -> bool:
+        """Does some job of the stage play through an agent CLI?"""
+        played: dict[str, list[Played]] = {
+            "harvest": list(self.study.harvests.values()),
+            "segment": [self.study.rollout],
+            "evals": [self.study.evals],
+        }
+        return any(settings.harness is not None for settings in played.get(stage, ()))
 
     def _stopped(self, arm: Arm, seed: int, first: int, last: int) -> bool:
         """Did the guard stop the arm in this segment, under the settings and the code of now?"""

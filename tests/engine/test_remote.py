@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import save_file
 
 from internalize.engine.client import EngineClient
-from internalize.engine.faults import EngineVersionError
+from internalize.engine.faults import EngineRefusedError, EngineVersionError
 from internalize.engine.folder import ModelFolder
-from internalize.engine.protocol import SamplingParams
+from internalize.engine.protocol import Completion, SamplingParams
 from internalize.engine.qwen3 import hf_shapes
 from internalize.engine.remote import RemoteEngine, seed_of
 from internalize.engine.server import Served, serve
@@ -142,6 +142,18 @@ def test_new_weights_reach_every_process_and_others_are_noticed(
         call()
     remote.update_weights(model, before)
     assert call() == {before}
+
+
+def test_a_batch_of_which_a_call_fails_says_what_the_others_gave(remote: RemoteEngine) -> None:
+    prompts = [[1], [10**6], [2]]  # the second holds a token that there is not
+    with pytest.raises(EngineRefusedError) as caught:
+        remote.generate(prompts, ["a", "b", "c"], [np_rng(i) for i in range(3)], SamplingParams(max_new_tokens=2))
+    batch = caught.value.batch
+    assert batch is not None
+    assert [isinstance(one, Completion) for one in batch] == [True, False, True]
+    alone = remote.generate([[2]], ["d"], [np_rng(2)], SamplingParams(max_new_tokens=2))
+    assert isinstance(batch[2], Completion)
+    assert batch[2].output_ids == alone[0].output_ids
 
 
 def test_only_a_fresh_generator_has_a_seed() -> None:

@@ -77,6 +77,24 @@ def test_waiting_calls_share_a_batch_and_draw_from_their_own_seed() -> None:
     assert engine.released == ["a"]
 
 
+def test_calls_can_be_kept_apart() -> None:
+    """What a local engine needs so that no bit depends on which calls met."""
+    gate = threading.Event()
+    engine = Counting(gate)
+    backend = EngineThread(engine, together=False)
+
+    async def main() -> list[Any]:
+        tasks = [asyncio.ensure_future(_ask(backend, name)) for name in "abc"]
+        await asyncio.sleep(0.05)
+        gate.set()
+        return await asyncio.gather(*tasks)
+
+    done = asyncio.run(main())
+    backend.close()
+    assert engine.batches == [["a"], ["b"], ["c"]]
+    assert [c.output_ids for c in done] == [[int(np_rng("k", s).random() * 1e9)] for s in "abc"]
+
+
 def test_a_call_that_nobody_waits_for_is_not_made() -> None:
     gate = threading.Event()
     engine = Counting(gate)

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from internalize.cli import app
 from internalize.engine.protocol import SamplingParams
 from internalize.errors import UserError
 from internalize.harness import check as check_module
@@ -95,6 +97,25 @@ def test_check_names_what_is_missing_or_other(clis: Any) -> None:
         "missing",
     ]
     assert "2.1.270" in check_module.render([check_module._found("claude-code")])
+
+
+def test_the_command_fails_on_what_is_wanted_and_missing(repository: Path, clis: Any) -> None:
+    def run(*names: str) -> Any:
+        study = repository / "config/mini.yaml"
+        words = ["harness", "check", *names, "--study", str(study), "--model", str(repository / "prebuilt/dipwheel")]
+        return CliRunner().invoke(app, words)
+
+    done = run()
+    assert done.exit_code == 0
+    assert [line.split()[:2] for line in done.stdout.splitlines() if line] == [
+        ["inprocess", "ok"],
+        ["claude-code", "missing"],
+        ["qwen-code", "missing"],
+    ]
+    assert run("inprocess", "qwen-code").exit_code == 1
+    clis(claude="9.9.9", qwen=None)
+    assert run("inprocess").exit_code == 0
+    assert run().exit_code == 1, "another version that is installed would fail later"
 
 
 def test_an_agent_inherits_nothing(clis: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

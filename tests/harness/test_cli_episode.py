@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from doubles import Double
 
 from internalize.engine.protocol import SamplingParams
 from internalize.errors import UserError
@@ -18,40 +18,11 @@ from internalize.games.protocol import Game
 from internalize.gateway import reasons
 from internalize.gateway.calls import CallRow
 from internalize.harness import cli_episode, validity
-from internalize.harness.agent import Errand, base_environment
 from internalize.harness.cli_episode import CliHarness
 from internalize.harness.episode import Episode, EpisodePlan, read_episodes, write_episodes
 from internalize.harness.inprocess import play
-from internalize.harness.installs import Install
-from internalize.harness.qwen_code import QwenCode
 from internalize.language.template import Template
 from internalize.records import JournalRow
-
-DOUBLE = Path(__file__).with_name("agent_double.py")
-
-
-class Double:
-    """`Agent` over `agent_double.py`."""
-
-    name, version, log = "double", "1", "double.log"
-
-    def __init__(self, how: str = "ok", first_request: str | None = None) -> None:
-        self.how, self.first_request = how, first_request
-
-    def find(self) -> Install | None:
-        return Install((sys.executable, str(DOUBLE)), "1")
-
-    def spell(self, task: str) -> str:
-        return task
-
-    def command(self, install: Install, errand: Errand) -> list[str]:
-        return [*install.command, self.how, errand.task, str(errand.mcp_config)]
-
-    def environment(self, install: Install, errand: Errand) -> dict[str, str]:
-        return {**base_environment(errand), "BASE_URL": errand.url, "KEY": errand.key}
-
-    def looped(self, transcript: list[Any], log: str) -> bool:
-        return QwenCode().looped(transcript, log)
 
 
 def _replies(template: Template, *words: str) -> list[list[int]]:

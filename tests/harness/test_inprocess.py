@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from internalize.engine.faults import EngineDiedError
 from internalize.engine.local import LocalEngine
 from internalize.engine.protocol import SamplingParams
 from internalize.errors import UserError
@@ -179,11 +180,56 @@ def test_an_aborted_call_is_recorded_but_not_carried_out(game: Game, template: T
     assert episode.journal == []
 
 
-def test_engine_failure_releases_the_sessions(game: Game, template: Template, scripted: Any) -> None:
-    engine = scripted({"e0": _optimal(game, template, _plans(2)[0])})
+def test_an_engine_that_fails_on_everything_raises_and_releases_the_sessions(
+    game: Game, template: Template, scripted: Any
+) -> None:
+    engine = scripted({})
     with pytest.raises(KeyError):
         _run(engine, game, template, _plans(2))
     assert engine.held == set()
+
+
+@pytest.mark.parametrize("slots", [1, 8])
+def test_an_engine_failure_ends_its_episode_only(game: Game, template: Template, scripted: Any, slots: int) -> None:
+    """The engine fails on one episode's second call: its first call is kept, the others finish."""
+    plans = _plans(4)
+    script = {plan.id: _optimal(game, template, plan) for plan in plans}
+    expected = _run(scripted(script), game, template, plans)
+    engine = scripted(script, slots=slots)
+    generate = engine.generate
+
+    def failing(prompts: Any, sessions: Any, *more: Any) -> Any:
+        if "e2" in sessions and engine.prompts.get("e2"):
+            raise MemoryError("out of memory")
+        return generate(prompts, sessions, *more)
+
+    engine.generate = failing
+    episodes = _run(engine, game, template, plans)
+    assert [e.reason for e in episodes] == [None, None, "engine_failed", None]
+    assert episodes[2].calls == expected[2].calls[:1]
+    assert episodes[2].journal == expected[2].journal[:1]
+    assert [episodes[i] for i in (0, 1, 3)] == [expected[i] for i in (0, 1, 3)]
+    assert engine.held == set()
+
+
+def test_a_batch_that_failed_in_part_keeps_its_completions(game: Game, template: Template, scripted: Any) -> None:
+    """Engines behind HTTP say what each call gave: nothing is asked twice."""
+    plans = _plans(3)
+    engine = scripted({plan.id: _optimal(game, template, plan) for plan in plans})
+    generate = engine.generate
+
+    def failing(prompts: Any, sessions: Any, rngs: Any, sampling: Any) -> Any:
+        done = generate(prompts, sessions, rngs, sampling)
+        if "e1" not in sessions:
+            return done
+        error = EngineDiedError("the connection ended")
+        error.batch = [error if s == "e1" else c for s, c in zip(sessions, done, strict=True)]
+        raise error
+
+    engine.generate = failing
+    episodes = _run(engine, game, template, plans)
+    assert [e.reason for e in episodes] == [None, "engine_died", None]
+    assert [len(engine.prompts[e.plan.id]) for e in episodes] == [len(episodes[0].calls), 1, len(episodes[2].calls)]
 
 
 def test_call_seeds_depend_on_key_episode_and_call_only(game: Game, template: Template, scripted: Any) -> None:

@@ -11,7 +11,7 @@ from internalize.rollout.plans import BANDS, band_of, level_seed, rollout_plans,
 
 
 def test_groups_share_level_and_seed_and_levels_take_turns() -> None:
-    plans = rollout_plans(step=3, arm_seed=1, episodes=32, group_size=4, levels=(1, 2, 3, 4))
+    plans = rollout_plans(rollout=3, arm_seed=1, episodes=32, group_size=4, levels=(1, 2, 3, 4))
     assert len({p.id for p in plans}) == 32
     groups = {g: [p for p in plans if p.group == g] for g in range(8)}
     assert all(len(g) == 4 and len({(p.level, p.seed) for p in g}) == 1 for g in groups.values())

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 from internalize.engine.local import LocalEngine
 from internalize.errors import UserError
 from internalize.harness.episode import Episode
-from internalize.harness.inprocess import InProcess
+from internalize.harness.protocol import Harness
 from internalize.language.template import Template
 from internalize.rollout.plans import single_plans
 from internalize.rows.softlabel import softlabel_sequences
@@ -33,10 +34,12 @@ def rl_batches(
     return batches
 
 
-def own_episodes(harness: InProcess, number: int, levels: Sequence[int], seed: int, step: int) -> list[Episode]:
+def own_episodes(
+    harness: Harness, number: int, levels: Sequence[int], seed: int, step: int, record: Path | None = None
+) -> list[Episode]:
     """Episodes of the current policy, to be labelled by the teacher."""
     plans = single_plans("softlabel", seed * 1000 + step, number, levels, f"own-{step:04d}")
-    return harness.play(plans, seed_key=("softlabel", seed, step))
+    return harness.play(plans, seed_key=("softlabel", seed, step), record=record)
 
 
 def softlabel_batches(

@@ -21,8 +21,9 @@ from internalize.evals.play_metrics import play_metrics
 from internalize.files import write_json, write_jsonl
 from internalize.games import make_game
 from internalize.games.shaping import ShapingWeights, write_shaping
+from internalize.harness.choose import make_harness
+from internalize.harness.counted import invalid_reasons, need_one
 from internalize.harness.episode import Episode, write_episodes
-from internalize.harness.inprocess import InProcess
 from internalize.rollout.actor import load_engine, load_hf_state
 from internalize.rollout.advantages import Advantages, episode_advantages
 from internalize.rollout.dump import save_dump
@@ -31,7 +32,7 @@ from internalize.rollout.plans import rollout_plans
 from internalize.rollout.samples import samples
 from internalize.rows.batches import read_rows, sft_batches
 from internalize.seeds import rng
-from internalize.store import Input, Stopwatch
+from internalize.store import WORK, Input, Stopwatch
 from internalize.train.batch import TrainSequence
 from internalize.train.losses import LossSpec
 from internalize.train.optimizer import OptimizerSpec
@@ -90,7 +91,15 @@ class Worker:
             stop_ids=(self.template.stop_id,),
         )
         self.shaping = ShapingWeights()
-        self.harness = InProcess(self.engine, self.game, self.template, self.sampling, self.shaping, MAX_CONTEXT)
+        self.harness = make_harness(
+            rollout.get("harness"),
+            engine=self.engine,
+            game=self.game,
+            template=self.template,
+            sampling=self.sampling,
+            shaping=self.shaping,
+            max_context=MAX_CONTEXT,
+        )
         self.trainer = Trainer(config, OptimizerSpec(), seed=self.seed)
         if previous is None:
             self.trainer.load_hf(load_hf_state(base))
@@ -124,11 +133,11 @@ class Worker:
         advantages: Advantages | None = None
         with watch.phase("play"):
             if settings.plays:
-                episodes = self._play(settings)
+                episodes = self._play(settings, folder)
                 advantages = episode_advantages(episodes)
         played = self._played(episodes, advantages)
         with watch.phase("train"):
-            batches = self._batches(settings, episodes, advantages)
+            batches = self._batches(settings, episodes, advantages, folder)
             stats, broken = self._train(settings, batches)
         trained = _summary(stats, broken)
         history = [*before.get("history", []), _reading(settings, played, trained)]
@@ -141,15 +150,19 @@ class Worker:
             "history": history,
             **{name: played[name] for name in ("return_mean", "clears", "episodes") if name in played},
         }
+        if invalid := invalid_reasons(episodes):
+            facts["invalid"] = invalid
         if verdict.stop:
             facts |= {"stopped_at": step, "reasons": verdict.reasons, "last_good_step": _last_good(history)}
         return facts
 
-    def _play(self, settings: StepSettings) -> list[Episode]:
+    def _play(self, settings: StepSettings, folder: Path) -> list[Episode]:
         rollout = settings.spec["rollout"]
         index = settings.spec["rollout_index"]
         plans = rollout_plans(index, self.seed, rollout["episodes"], rollout["group_size"], rollout["levels"])
-        return self.harness.play(plans, seed_key=("rollout", self.seed, index))
+        episodes = self.harness.play(plans, seed_key=("rollout", self.seed, index), record=folder / WORK)
+        need_one(episodes, f"rollout of step {settings.step}, {self.harness.name}")
+        return episodes
 
     def _played(self, episodes: list[Episode], advantages: Advantages | None) -> dict[str, Any]:
         if advantages is None:
@@ -161,7 +174,9 @@ class Worker:
         metrics["zero_variance_share"] = metrics["silent_group_share"]
         return metrics
 
-    def _batches(self, settings: StepSettings, episodes: list[Episode], advantages: Advantages | None) -> Batches:
+    def _batches(
+        self, settings: StepSettings, episodes: list[Episode], advantages: Advantages | None, folder: Path
+    ) -> Batches:
         """The optimizer batches of a step, in order."""
         spec = settings.spec
         batches: Batches = []
@@ -174,11 +189,11 @@ class Worker:
             sft = spec["sft"]
             count = len(batches) or sft["optimizer_steps"]
             turns = max(1, round(sft["batch_turns"] * spec["fraction"])) if batches else sft["batch_turns"]
-            extra = self._sft(settings, count, turns)
+            extra = self._sft(settings, count, turns, folder)
             batches = [[*a, *b] for a, b in zip(batches, extra, strict=True)] if batches else extra
         return batches
 
-    def _sft(self, settings: StepSettings, count: int, turns: int) -> Batches:
+    def _sft(self, settings: StepSettings, count: int, turns: int, folder: Path) -> Batches:
         """`count` batches of about `turns` turns, each row set giving its share."""
         spec, shares = settings.spec, settings.spec["rows"]
         total = sum(shares.values())
@@ -188,9 +203,8 @@ class Worker:
             draw = rng("sft", self.seed, settings.step, name)
             rows = self.rows[name]
             if rows.online is not None:
-                own = own_episodes(
-                    self.harness, rows.online["episodes"], spec["rollout"]["levels"], self.seed, settings.step
-                )
+                levels, number = spec["rollout"]["levels"], rows.online["episodes"]
+                own = own_episodes(self.harness, number, levels, self.seed, settings.step, folder / WORK)
                 made = softlabel_batches(own, self.teacher, self.template, self.taught, count, part, draw)
             else:
                 made = sft_batches(rows.rows, count, part, draw, settings.cite_weight)

@@ -95,4 +95,5 @@ def play_side(
     """
     plans = single_plans(band, seed, episodes, game.training_levels, str(key[-1]))
     sampling = SamplingParams(stop_ids=(template.stop_id,))
-    return Side(play(engine, game, template, plans, sampling=sampling, seed_key=key, knowledge=facts))
+    played = play(engine, game, template, plans, sampling=sampling, seed_key=key, knowledge=facts)
+    return Side([episode for episode in played if episode.valid])

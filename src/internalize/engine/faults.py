@@ -6,7 +6,12 @@ an episode's record keeps.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from internalize.errors import UserError
+
+if TYPE_CHECKING:
+    from internalize.engine.protocol import Completion
 
 
 class EngineError(UserError):
@@ -14,6 +19,8 @@ class EngineError(UserError):
 
     title = "engine error"
     reason = "engine"
+    batch: list[Completion | BaseException] | None = None
+    """Of a batch of which some calls failed: what each call gave, in order."""
 
 
 class EngineUnreachableError(EngineError):

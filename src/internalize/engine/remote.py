@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from internalize.engine.client import EngineClient
+from internalize.engine.faults import EngineError
 from internalize.engine.protocol import Completion, SamplingParams
 from internalize.errors import UserError
 
@@ -88,8 +89,8 @@ class RemoteEngine:
         rngs: Sequence[np.random.Generator],
         sampling: SamplingParams,
     ) -> list[Completion]:
-        """Continue all prompts at once. Raises EngineError, and UserError on a generator that was used
-        before or not made by `seeds.np_rng`."""
+        """Continue all prompts at once. Raises UserError on a generator that was used before or not made by
+        `seeds.np_rng`, and, when a call failed, its EngineError: its `batch` holds what the others gave."""
         # names of our own: another client of the same engines may play episodes of the same names
         names = [self._conversations.setdefault(s, f"{s}-{uuid.uuid4().hex[:12]}") for s in sessions]
         return self._run(self._generate(prompts, names, [seed_of(rng) for rng in rngs], sampling))
@@ -128,15 +129,17 @@ class RemoteEngine:
         seeds: Sequence[int],
         sampling: SamplingParams,
     ) -> list[Completion]:
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(self._client.generate(p, sampling, session=s, seed=seed))
-                    for p, s, seed in zip(prompts, sessions, seeds, strict=True)
-                ]
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None  # the others were cancelled, or failed alike
-        return [task.result() for task in tasks]
+        calls = [
+            self._client.generate(p, sampling, session=s, seed=seed)
+            for p, s, seed in zip(prompts, sessions, seeds, strict=True)
+        ]
+        given = await asyncio.gather(*calls, return_exceptions=True)
+        first = next((one for one in given if isinstance(one, BaseException)), None)
+        if isinstance(first, EngineError):
+            first.batch = given
+        if first is not None:
+            raise first
+        return [one for one in given if not isinstance(one, BaseException)]
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -21,11 +21,12 @@ from internalize.evals.probes import Facts, ProbeSet
 from internalize.files import read_jsonl, write_jsonl
 from internalize.games import make_game
 from internalize.games.shaping import ShapingWeights
+from internalize.harness.choose import make_harness
+from internalize.harness.counted import invalid_metrics, need_one
 from internalize.harness.episode import write_episodes
-from internalize.harness.inprocess import InProcess
 from internalize.rollout.actor import load_engine
 from internalize.rollout.plans import single_plans
-from internalize.store import Input
+from internalize.store import WORK, Input
 
 BASE_STEP = -1
 DIGITS = 6
@@ -37,7 +38,7 @@ def build(
     """Write `metrics.jsonl` (one row a step and kind) and `episodes/step-XXXX/`.
 
     Args:
-        spec: `game` {kind, ...}; `evals` {episodes, seed, levels, every}; `rollout` {temperature,
+        spec: `game` {kind, ...}; `evals` {episodes, seed, levels, every, harness}; `rollout` {temperature,
             max_new_tokens, ...}; `steps`: the steps to measure, -1 for the base; optionally `max_context`.
             Every step is probed; played are -1, the step before a change of phase, every `every`-th and the
             last.
@@ -50,13 +51,14 @@ def build(
     evals, sampling = spec["evals"], spec["rollout"]
     max_context = int(spec.get("max_context", 512))
     engine, template, config = load_engine(inputs["base"].payload, max_len=max_context, game=game)
-    harness = InProcess(
-        engine,
-        game,
-        template,
-        SamplingParams(float(sampling["temperature"]), int(sampling["max_new_tokens"]), (template.stop_id,)),
-        ShapingWeights(),
-        max_context,
+    harness = make_harness(
+        evals.get("harness"),
+        engine=engine,
+        game=game,
+        template=template,
+        sampling=SamplingParams(float(sampling["temperature"]), int(sampling["max_new_tokens"]), (template.stop_id,)),
+        shaping=ShapingWeights(),
+        max_context=max_context,
     )
     knowledge = inputs["knowledge"]
     true = knowledge.facts["prompt_facts"]
@@ -73,10 +75,13 @@ def build(
         head = {"step": step, "phase": phases[step]}
         rows.append({**head, "kind": "probe", **_rounded(probes.measure(engine))})
         if step in played:
-            episodes = harness.play(plans, seed_key=("eval", evals["seed"]))
-            write_episodes(folder / "episodes" / step_label(step), episodes)
-            rows.append({**head, "kind": "eval", **_rounded(play_metrics(episodes, game, facts.true))})
-            progress("eval step {step}: return {return_mean:+.3f}, clears {clears}/{episodes}".format(**rows[-1]))
+            label = step_label(step)
+            episodes = harness.play(plans, seed_key=("eval", evals["seed"]), record=folder / WORK / label)
+            write_episodes(folder / "episodes" / label, episodes)
+            need_one(episodes, f"eval {label}, {harness.name}")
+            measures = play_metrics(episodes, game, facts.true) | invalid_metrics(episodes)
+            rows.append({**head, "kind": "eval", **_rounded(measures)})
+            progress(_headline(rows[-1]))
     write_jsonl(folder / "metrics.jsonl", rows)
     final: dict[str, Any] = next((row for row in reversed(rows) if row["kind"] == "eval"), {})
     return {
@@ -125,6 +130,13 @@ def _checkpoint(payload: Path) -> Path:
 
 def _name(step: int) -> str:
     return f"step{step:04d}"
+
+
+def _headline(row: dict[str, Any]) -> str:
+    mean = row["return_mean"]
+    told = "no episode counts" if mean is None else f"return {mean:+.3f}, clears {row['clears']}/{row['episodes']}"
+    lost = row["invalid_episodes"]
+    return f"eval step {row['step']}: {told}{f', {lost} episodes not counted' if lost else ''}"
 
 
 def _rounded(metrics: dict[str, float | None]) -> dict[str, Any]:

@@ -51,10 +51,10 @@ class _Waiting:
 
 class EngineThread:
     """`Backend` over an engine with blocking methods, which only this thread touches: whatever waits when the
-    engine becomes free goes into one `generate`. Close it."""
+    engine becomes free goes into one `generate`, or, unless `together`, into one after the other. Close it."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, together: bool = True) -> None:
+        self.engine, self.together = engine, together
         self._queue: queue.SimpleQueue[_Waiting | list[str] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
         self._thread.start()
@@ -108,7 +108,8 @@ class EngineThread:
         later: list[_Waiting] = []
         for one in waiting:
             alike = one.sampling == waiting[0].sampling and all(w.session != one.session for w in now)
-            (now if alike and len(now) < self.engine.slots else later).append(one)
+            room = len(now) < (self.engine.slots if self.together else 1)
+            (now if alike and room else later).append(one)
         try:
             done = self.engine.generate(
                 [w.prompt for w in now],

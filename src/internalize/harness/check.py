@@ -37,17 +37,19 @@ class Finding:
 def check(
     base: Path,
     game: Game,
-    names: Sequence[str] = NAMES,
+    names: Sequence[str] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[Finding]:
     """One finding a harness.
 
     Args:
         base: HF folder of the model that plays (the bundled one is enough).
+        names: which harnesses; None means all.
 
     Raises:
         UserError: the model can't be read, or a name is unknown.
     """
+    names = names or NAMES
     unknown = [name for name in names if name not in NAMES]
     if unknown:
         raise UserError("unknown harness", got=" ".join(unknown), expected=" ".join(NAMES))
@@ -68,10 +70,19 @@ def check(
         finding = _found(name)
         if finding.status == "ok":
             progress(f"{name}: playing an episode")
-            episode = expected if name == INPROCESS else play(name)
-            finding = _judged(finding, episode, expected)
+            try:
+                finding = _judged(finding, expected if name == INPROCESS else play(name), expected)
+            except UserError as error:  # for example packages that are not installed
+                finding = replace(finding, status="failed", detail=f"{error.what}: {error.got} ({error.fix})")
         findings.append(finding)
     return findings
+
+
+def failing(findings: Sequence[Finding], names: Sequence[str] | None = None) -> list[Finding]:
+    """What is not as it should be: all that is not ok among `names`, and of the others what is installed and does
+    not work."""
+    wanted = set(names or ())
+    return [f for f in findings if f.status != "ok" and (f.harness in wanted or f.status != "missing")]
 
 
 def render(findings: Sequence[Finding]) -> str:

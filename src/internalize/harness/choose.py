@@ -36,31 +36,43 @@ def make_harness(
     shaping: ShapingWeights | None = None,
     max_context: int = 512,
     folder: Path | None = None,
+    together: bool = False,
 ) -> Harness:
     """The harness of `settings`: `{type: inprocess}` (also None), or `{type: claude-code | qwen-code, parallel,
     seconds}`.
 
     Args:
-        folder: where an agent's episode folders go; None keeps none.
+        folder: where an agent's episode folders go if `play` is told nothing else; None keeps none.
+        together: let an agent's calls share batches, which an engine behind HTTP needs; with an engine in this
+            process the last bits of log-probs would depend on timing.
 
     Raises:
-        UserError: an unknown type or key; the CLI is missing or of another version.
+        UserError: an unknown type or key; the CLI is missing or of another version; the extra `harness` is not
+            installed.
     """
     given = dict(settings or {})
     kind = given.pop("type", INPROCESS)
     unknown = sorted(given.keys() - ({"parallel", "seconds"} if kind in AGENTS else set()))
-    if kind not in NAMES or unknown:
+    known = (INPROCESS, *AGENTS)
+    if kind not in known or unknown:
         raise UserError(
             "unknown harness setting",
             where="harness",
-            expected=f"type: {' or '.join(NAMES)}; agents also take parallel, seconds",
-            got=f"type: {kind}" if kind not in NAMES else " ".join(unknown),
+            expected=f"type: {' or '.join(known)}; agents also take parallel, seconds",
+            got=f"type: {kind}" if kind not in known else " ".join(unknown),
         )
     weights = shaping or ShapingWeights()
     if kind == INPROCESS:
         return InProcess(engine, game, template, sampling, weights, max_context)
-    from internalize.harness.cli_episode import CliHarness  # the web server, which others don't need
-
+    try:
+        from internalize.harness.cli_episode import CliHarness  # the web server, which others don't need
+    except ModuleNotFoundError as error:
+        raise UserError(
+            "agent CLIs need more packages",
+            where=f"harness {kind}",
+            got=str(error),
+            fix="pip install 'internalize[harness]' (from a checkout: pip install -e '.[harness]')",
+        ) from error
     return CliHarness(
         AGENTS[kind](),
         engine,
@@ -72,4 +84,5 @@ def make_harness(
         folder,
         parallel=int(given.get("parallel", 2)),
         seconds=float(given.get("seconds", 600.0)),
+        together=together,
     )

@@ -60,7 +60,7 @@ class CliHarness:
     max_context: int = 512
     """Most tokens of a conversation; the engine's `max_len` bounds it too."""
     folder: Path | None = None
-    """Where the episodes' folders go; None keeps none."""
+    """Where the episodes' folders go if `play` is told nothing else; None keeps none."""
     parallel: int = 2
     """Episodes at once; each takes about 0.3 GB."""
     seconds: float = 600.0
@@ -69,6 +69,9 @@ class CliHarness:
     """Longest wait for a completion."""
     max_turns: int = 200
     """Turns that the agent may take; the game's budget ends episodes earlier."""
+    together: bool = True
+    """Calls that wait at the same moment go to the engine as one batch. False: each call alone, so that not
+    even the last bits depend on which agent was faster."""
     wrapper: tuple[str, ...] = ()
     """Words before the agent's command (a tracer, a sandbox)."""
 
@@ -86,19 +89,21 @@ class CliHarness:
         *,
         seed_key: tuple[int | str, ...],
         knowledge: Sequence[str] | None = None,
+        record: Path | None = None,
     ) -> list[Episode]:
-        """Play all plans, `parallel` at a time, and return their episodes in order. Raises UserError when two
-        plans share an id or an episode's folder exists."""
+        """Play all plans, `parallel` at a time and at most as many as the engine has slots, and return their
+        episodes in order. Raises UserError when two plans share an id or an episode's folder exists."""
         if len({plan.id for plan in plans}) != len(plans):
             raise UserError("two episodes of one rollout share an id", expected="distinct ids")
         with ExitStack() as stack:
-            folder = self.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="episodes-")))
-            backend = EngineThread(self.engine)
+            kept = record or self.folder
+            folder = kept or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="episodes-")))
+            backend = EngineThread(self.engine, self.together)
             stack.callback(backend.close)
             gateway = stack.enter_context(Gateway(backend, ClosedDialect(self.template)))
             service = stack.enter_context(GameService())
             room = _Room(self, folder, gateway, service, seed_key, list(knowledge or ()))
-            pool = stack.enter_context(ThreadPoolExecutor(max(1, self.parallel), "episode"))
+            pool = stack.enter_context(ThreadPoolExecutor(max(1, min(self.parallel, self.engine.slots)), "episode"))
             return list(pool.map(room.play, plans))
 
 

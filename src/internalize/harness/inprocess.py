@@ -7,7 +7,8 @@ same episodes, bit for bit.
 How a reply is taken: a call is carried out and its observation is the next user turn; a text answer ends the
 episode; anything else costs an act, counts as invalid, and the observation is repeated. When the next prompt
 leaves no room for a whole reply, the episode ends as invalid with reason `context`: a cut reply says nothing
-about the policy.
+about the policy. Where the engine fails, the episodes whose calls failed end as invalid with the failure's name, and
+the others go on; only if no episode counts is the failure raised.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from internalize.engine.faults import EngineError, EngineFailedError
 from internalize.engine.protocol import Completion, Engine, SamplingParams
 from internalize.errors import UserError
 from internalize.games.protocol import Game
@@ -58,6 +61,7 @@ class InProcess:
         *,
         seed_key: tuple[int | str, ...],
         knowledge: Sequence[str] | None = None,
+        record: Path | None = None,
     ) -> list[Episode]:
         """Play all plans, at most `engine.slots` at once, and return their episodes in order."""
         if len({plan.id for plan in plans}) != len(plans):
@@ -65,27 +69,49 @@ class InProcess:
         room = min(self.max_context, self.engine.max_len) - self.sampling.max_new_tokens
         waiting = deque(_Live(self.game, self.template, plan, seed_key, knowledge) for plan in plans)
         finished: dict[str, Episode] = {}
+        failure: BaseException | None = None
         live: list[_Live] = []
         try:
             while waiting or live:
                 while waiting and len(live) < self.engine.slots:
                     live.append(waiting.popleft())
                 asking = [e for e in live if e.fits(room)]
-                completions = self.engine.generate(
-                    [e.prompt for e in asking],
-                    [e.plan.id for e in asking],
-                    [np_rng(*seed_key, e.plan.id, len(e.calls)) for e in asking],
-                    self.sampling,
-                )
-                for episode, completion in zip(asking, completions, strict=True):
-                    episode.take(completion, self.sampling)
+                for episode, given in zip(asking, self._generate(asking, seed_key), strict=True):
+                    if isinstance(given, BaseException):
+                        failure = failure or given
+                        episode.fail(given)
+                    else:
+                        episode.take(given, self.sampling)
                 over = [e for e in live if e.over]
                 self.engine.release([e.plan.id for e in over])
                 finished.update((e.plan.id, e.finish(self.shaping)) for e in over)
                 live = [e for e in live if not e.over]
         finally:
             self.engine.release([e.plan.id for e in live])
+        if failure is not None and not any(e.valid for e in finished.values()):
+            raise failure
         return [finished[plan.id] for plan in plans]
+
+    def _generate(
+        self, asking: Sequence[_Live], seed_key: tuple[int | str, ...]
+    ) -> Sequence[Completion | BaseException]:
+        """One reply an episode, or why there is none."""
+        try:
+            return self.engine.generate(
+                [e.prompt for e in asking],
+                [e.plan.id for e in asking],
+                [np_rng(*seed_key, e.plan.id, len(e.calls)) for e in asking],
+                self.sampling,
+            )
+        except EngineError as error:
+            if error.batch is not None:
+                return error.batch
+            failed: Exception = error
+        except Exception as error:
+            failed = error
+        if len(asking) == 1:
+            return [failed]
+        return [self._generate([episode], seed_key)[0] for episode in asking]  # which of them is it?
 
 
 def play(
@@ -163,6 +189,10 @@ class _Live:
         )
         if not self.over:
             self.prompt = [*self.prompt, *completion.output_ids, *self._user(observation)]
+
+    def fail(self, failure: BaseException) -> None:
+        """End as invalid: there is no reply."""
+        self.reason = failure.reason if isinstance(failure, EngineError) else EngineFailedError.reason
 
     def finish(self, shaping: ShapingWeights) -> Episode:
         """The record."""

@@ -7,6 +7,7 @@ Invariant: whatever agent runs the conversation, the result is the same `Episode
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from internalize.harness.episode import Episode, EpisodePlan
@@ -26,13 +27,16 @@ class Harness(Protocol):
         *,
         seed_key: tuple[int | str, ...],
         knowledge: Sequence[str] | None = None,
+        record: Path | None = None,
     ) -> list[Episode]:
         """Play all plans, in any order, and return their episodes in the order of `plans`.
 
         Args:
             plans: ids must differ.
             seed_key: names this rollout; call k of an episode samples from `seed_key + (episode id, k)`
-            alone. knowledge: facts put in front of the first user turn, in an order of its own for each
-            episode.
+                alone.
+            knowledge: facts put in front of the first user turn, in an order of its own for each episode.
+            record: folder in which an agent leaves one folder an episode (`harness.cli_episode`); what is
+                played in process has nothing to leave there.
         """
         ...

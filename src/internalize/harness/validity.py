@@ -14,6 +14,7 @@ from typing import Any
 
 from internalize.gateway import reasons
 from internalize.gateway.calls import CallRow
+from internalize.harness.counted import LOOP_GUARD
 from internalize.harness.process import Exit
 from internalize.language.calls import CallTable
 
@@ -21,8 +22,6 @@ MCP_NOT_CONNECTED = "mcp_not_connected"
 """The MCP server never took its seat, or the agent offered no tool."""
 MCP_RESTARTED = "mcp_restarted"
 """More than one MCP server asked for the seat."""
-LOOP_GUARD = "loop_guard"
-"""The agent's own guard ended the episode after equal calls."""
 JOURNAL_MISMATCH = "journal_mismatch"
 """The tool calls that were carried out are not those that were sampled."""
 TIMEOUT = "timeout"

@@ -15,11 +15,12 @@ from internalize.engine.protocol import SamplingParams
 from internalize.errors import UserError
 from internalize.games import make_game
 from internalize.games.shaping import ShapingWeights
+from internalize.harness.choose import make_harness
+from internalize.harness.counted import invalid_reasons, need_one
 from internalize.harness.episode import write_episodes
-from internalize.harness.inprocess import InProcess
 from internalize.rollout.actor import load_engine
 from internalize.rollout.plans import single_plans
-from internalize.store import Input
+from internalize.store import WORK, Input
 
 POLICIES = ("teacher", "base")
 
@@ -27,13 +28,12 @@ POLICIES = ("teacher", "base")
 def build(
     folder: Path, spec: dict[str, Any], inputs: dict[str, Input], progress: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Play `spec["harvest"]["episodes"]` episodes into `folder`; facts: policy, episodes, valid, clears, mean
-    return, calls, acts.
+    """Play `spec["harvest"]["episodes"]` episodes into `folder`; facts: policy, episodes, valid, clears and mean
+    return of the valid ones, calls, and why the others do not count.
 
     Args:
-        spec: `game` {kind, ...}, `harvest` {policy, episodes, seed}, `levels`, `rollout` {temperature,
-        max_new_tokens, ...};
-            optionally `max_context`.
+        spec: `game` {kind, ...}, `harvest` {policy, episodes, seed, harness}, `levels`, `rollout` {temperature,
+            max_new_tokens, ...}; optionally `max_context`.
         inputs: `base` (model folder) and `knowledge` (fact `prompt_facts`).
     """
     harvest, sampling = spec["harvest"], spec["rollout"]
@@ -46,31 +46,41 @@ def build(
     game = make_game(**spec["game"])
     max_context = int(spec.get("max_context", 512))
     engine, template, _ = load_engine(inputs["base"].payload, max_len=max_context, game=game)
-    harness = InProcess(
-        engine,
-        game,
-        template,
-        SamplingParams(
+    harness = make_harness(
+        harvest.get("harness"),
+        engine=engine,
+        game=game,
+        template=template,
+        sampling=SamplingParams(
             temperature=float(sampling["temperature"]),
             max_new_tokens=int(sampling["max_new_tokens"]),
             stop_ids=(template.stop_id,),
         ),
-        ShapingWeights(),
-        max_context,
+        shaping=ShapingWeights(),
+        max_context=max_context,
     )
     plans = single_plans("harvest", harvest["seed"], harvest["episodes"], spec["levels"], f"harvest-{policy}")
-    progress(f"harvest {policy}: playing {len(plans)} episodes")
-    episodes = harness.play(plans, seed_key=("harvest", policy, harvest["seed"]), knowledge=knowledge)
+    progress(f"harvest {policy}: {harness.name} plays {len(plans)} episodes")
+    seed_key = ("harvest", policy, harvest["seed"])
+    episodes = harness.play(plans, seed_key=seed_key, knowledge=knowledge, record=folder / WORK)
     write_episodes(folder, episodes)
-    clears = sum(e.outcome.cleared for e in episodes)
-    mean = sum(e.returned for e in episodes) / len(episodes)
-    progress(f"harvest {policy}: {clears}/{len(episodes)} clears, mean return {mean:+.3f}")
+    need_one(episodes, f"harvest {policy}, {harness.name}")
+    valid = [e for e in episodes if e.valid]
+    clears = sum(e.outcome.cleared for e in valid)
+    mean = sum(e.returned for e in valid) / len(valid) if valid else 0.0
+    invalid = invalid_reasons(episodes)
+    progress(f"harvest {policy}: {clears}/{len(valid)} clears, mean return {mean:+.3f}{_but(invalid)}")
     return {
         "policy": policy,
         "episodes": len(episodes),
-        "valid": sum(e.valid for e in episodes),
+        "valid": len(valid),
+        **({"invalid": invalid} if invalid else {}),
         "clears": clears,
         "return_mean": round(mean, 6),
         "calls": sum(len(e.calls) for e in episodes),
         "unknown_words": sum(e.unknown_words for e in episodes),
     }
+
+
+def _but(invalid: dict[str, int]) -> str:
+    return f"; not counted: {', '.join(f'{n} {reason}' for reason, n in invalid.items())}" if invalid else ""

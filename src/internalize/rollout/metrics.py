@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from internalize.harness.counted import invalid_metrics
 from internalize.harness.episode import Episode
 from internalize.rollout.advantages import Advantages
 
@@ -20,6 +21,7 @@ def rollout_metrics(episodes: Sequence[Episode], advantages: Advantages) -> dict
     telling = [abs(a) for a, silent in zip(advantages.values, advantages.silent, strict=True) if not silent]
     return {
         "invalid_episodes": sum(not e.valid for e in episodes),
+        **invalid_metrics(episodes),
         "groups": advantages.groups,
         "silent_groups": advantages.silent_groups,
         "silent_group_share": _share(advantages.silent_groups, advantages.groups),

@@ -1,17 +1,14 @@
-"""Real agent CLIs, if they are installed (`scripts/install-clis.sh`, `INTERNALIZE_CLI_DIR`).
-
-Without them these tests are skipped, unless INTERNALIZE_REQUIRE_CLIS is set: then they fail (CI).
-"""
+"""Real agent CLIs, if they are installed (`clis.py`)."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from clis import installed, missing
 
 from internalize.engine.protocol import SamplingParams
 from internalize.games.protocol import Game
@@ -20,24 +17,9 @@ from internalize.harness.cli_episode import CliHarness
 from internalize.language.template import Template
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "cli: drives a real agent CLI; skipped where it is not installed")
-
-
-def missing(what: str) -> None:
-    """Skip, or fail where it must be there."""
-    if os.environ.get("INTERNALIZE_REQUIRE_CLIS"):
-        pytest.fail(what)
-    pytest.skip(what)
-
-
 @pytest.fixture(params=sorted(AGENTS))
 def agent(request: pytest.FixtureRequest) -> Any:
-    agent = AGENTS[request.param]()
-    found = agent.find()
-    if found is None or found.version != agent.version:
-        missing(f"{agent.name} {agent.version} is not installed (scripts/install-clis.sh)")
-    return agent
+    return installed(request.param)
 
 
 @pytest.fixture(scope="session")
