@@ -13,6 +13,7 @@ import typer
 from internalize.errors import UserError
 from internalize.inputs import named_inputs
 from internalize.receipts import Receipt
+from internalize.startup import leave
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
@@ -220,6 +221,8 @@ def main() -> None:
     except UserError as error:
         typer.echo(str(error), err=True)
         sys.exit(2)
+    finally:
+        leave()
 
 
 if __name__ == "__main__":

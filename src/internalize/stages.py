@@ -13,6 +13,7 @@ from typing import Any
 
 from internalize.errors import UserError
 from internalize.receipts import Receipt, read_receipt, write_receipt
+from internalize.startup import imports
 from internalize.store import Input, Stopwatch, Store
 
 Build = Callable[[Path, dict[str, Any], dict[str, Input], Callable[[str], None]], dict[str, Any]]
@@ -85,7 +86,8 @@ def _build(
     progress: Callable[[str], None],
 ) -> Receipt:
     watch = Stopwatch()
-    build: Build = importlib.import_module(STAGES[stage]).build
+    with imports():
+        build: Build = importlib.import_module(STAGES[stage]).build
     watch.charge_startup()
     with watch.phase("inputs"):
         opened = {label: store.open(receipt) for label, receipt in receipts.items()}

@@ -16,10 +16,12 @@ from internalize.arms.settings import StepSettings, step_settings
 from internalize.errors import UserError
 from internalize.receipts import Receipt, read_receipt, write_receipt
 from internalize.stages import parent_hashes
+from internalize.startup import imports
 from internalize.store import Stopwatch, Store
 
 if TYPE_CHECKING:
-    from internalize.arms.worker import Worker
+    with imports():
+        from internalize.arms.worker import Worker
 
 STAGE = "step"
 GATE = "gate"
