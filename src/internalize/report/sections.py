@@ -254,6 +254,8 @@ def reading(data: StudyData) -> str:
         f"A difference to `{data.compared_with}` is paired by seed. Its interval is the wider of two: Student's "
         "t over the seeds, and a bootstrap over the levels that both played.",
         f"`{NOISE}`: the interval covers 0. 95 %, not adjusted for the number of arms.",
+        "A think of this player reads `[facts] need REGION COLOUR facts`: what stands before `need` is recited, what "
+        "stands after it is used for the call. Top of think: a fact before `need`, where `arm_c`'s rows put it.",
         "Margin: nats a fact that the false fact costs more than the true one.",
         "A right call is what a player with the true rules would call; of equally short ways one counts.",
         "Joint and interleaved arms have no pure SFT-only policy: the second column says what is played.",
