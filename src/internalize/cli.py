@@ -112,9 +112,12 @@ def base(
     """Say where the study's base comes from, or make it again (about 4 CPU minutes)."""
     from internalize.base.prebuilt import read_provenance
     from internalize.study import load_study
+    from internalize.study_base import Base
 
     _one_thread()
     loaded = load_study(study)
+    if not isinstance(loaded.base, Base):
+        raise UserError("the study's base comes from the hub", where=f"{study}: base", got=loaded.base.repo)
     target = folder or (Path(loaded.base.prebuilt) if loaded.base.prebuilt else None)
     if target is None:
         raise UserError(
