@@ -10,7 +10,7 @@ from internalize.workflow import Plan, prepare_environment
 repository = Path(str(workflow.current_basedir))  # also right when another Snakefile includes this one
 prepare_environment(repository)
 try:
-    plan = Plan.from_config(config, repository)
+    plan = Plan.from_config(config, repository, workflow.overwrite_configfiles)
 except UserError as error:
     raise WorkflowError(str(error)) from None
 
@@ -29,6 +29,7 @@ rule all:
         plan.targets(),
 
 
+include: "rules/fetch.smk"
 include: "rules/knowledge.smk"
 include: "rules/base.smk"
 include: "rules/harvest.smk"

@@ -1,15 +1,17 @@
-rule base:
-    output:
-        "results/receipts/base.json",
-    log:
-        "logs/base.log",
-    conda:
-        "../envs/cpu.yaml"
-    params:
-        spec=plan.spec("base"),
-        code=plan.code("base"),
-    shell:
-        "internalize stage base --spec {params.spec:q} --code {params.code} --output {output} > {log} 2>&1"
+if not plan.fetches_base:
+
+    rule base:
+        output:
+            "results/receipts/base.json",
+        log:
+            "logs/base.log",
+        conda:
+            "../envs/cpu.yaml"
+        params:
+            spec=plan.spec("base"),
+            code=plan.code("base"),
+        shell:
+            "internalize stage base --spec {params.spec:q} --code {params.code} --output {output} > {log} 2>&1"
 
 
 # The gate stands before the arms: nothing is trained on a base that cannot use knowledge from its prompt.

@@ -1,4 +1,6 @@
 rule knowledge:
+    input:
+        game=plan.game_receipt(),
     output:
         "results/receipts/knowledge.json",
     log:
@@ -9,4 +11,5 @@ rule knowledge:
         spec=plan.spec("knowledge"),
         code=plan.code("knowledge"),
     shell:
-        "internalize stage knowledge --spec {params.spec:q} --code {params.code} --output {output} > {log} 2>&1"
+        "internalize stage knowledge --spec {params.spec:q} --code {params.code} --output {output}"
+        " --input 'game={input.game}' > {log} 2>&1"

@@ -167,7 +167,7 @@ BAD: list[tuple[str, Any, str, list[str]]] = [
     (
         "rows.teacher_turns.type",
         "recit",
-        "rows.teacher_turns",
+        "rows.teacher_turns.type",
         ["unknown type `recit`", "did you mean `recite`?"],
     ),
     (
@@ -206,7 +206,7 @@ BAD: list[tuple[str, Any, str, list[str]]] = [
         "arms.recite.rl.optimizer_steps",
         ["divide the 8 episodes", "2, 4, 8"],
     ),
-    ("arms.recite.schedule", {"type": "sft_frist"}, "arms.recite.schedule", ["did you mean `sft_first`?"]),
+    ("arms.recite.schedule", {"type": "sft_frist"}, "arms.recite.schedule.type", ["did you mean `sft_first`?"]),
     (
         "arms.recite.schedule",
         {"type": "sft_first", "step": 1},

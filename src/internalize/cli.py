@@ -113,9 +113,12 @@ def base(
     """Say where the study's base comes from, or make it again (about 4 CPU minutes)."""
     from internalize.base.prebuilt import read_provenance
     from internalize.study import load_study
+    from internalize.study_base import Base
 
     _one_thread()
     loaded = load_study(study)
+    if not isinstance(loaded.base, Base):
+        raise UserError("the study's base comes from the hub", where=f"{study}: base", got=loaded.base.repo)
     target = folder or (Path(loaded.base.prebuilt) if loaded.base.prebuilt else None)
     if target is None:
         raise UserError(
@@ -196,10 +199,12 @@ def harness_check(
     from internalize.games import make_game
     from internalize.harness.check import check, failing, render
     from internalize.study import load_study
+    from internalize.study_base import Base
 
     _one_thread()
     loaded = load_study(study)
-    base = model or (Path(loaded.base.prebuilt) if loaded.base.prebuilt else None)
+    prebuilt = loaded.base.prebuilt if isinstance(loaded.base, Base) else None
+    base = model or (Path(prebuilt) if prebuilt else None)
     if base is None:
         raise UserError("the study has no prebuilt base", where=f"{study}: base.prebuilt", fix="name one with --model")
     findings = check(base, make_game(**loaded.game.plain()), names, _progress)

@@ -17,7 +17,12 @@ Phase = Literal["sft", "rl", "joint"]
 
 
 def phases(arm: Arm) -> list[Phase]:
-    """The phase of each step, `arm.steps` of them."""
+    """The phase of each step: those of the arm that it continues, then `arm.steps` of its own."""
+    return [*arm.inherited, *own_phases(arm)]
+
+
+def own_phases(arm: Arm) -> list[Phase]:
+    """The phases of the arm's own steps; its schedule counts from the first of them."""
     return [phase_at(arm.schedule, step) for step in range(arm.steps)]
 
 
@@ -49,9 +54,9 @@ def rollouts(order: Sequence[Phase]) -> list[int | None]:
 
 
 def cite_weights(arm: Arm) -> list[float]:
-    """Per step: the factor on inserted knowledge tokens; 1 where the step reads no rows."""
-    order = phases(arm)
+    """Per step: the factor on inserted knowledge tokens; 1 where the step reads no rows or is not the arm's own."""
+    before, order = [1.0] * len(arm.inherited), own_phases(arm)
     if not isinstance(arm.cite_weight, list):
-        return [arm.cite_weight if phase != "rl" else 1.0 for phase in order]
+        return [*before, *(arm.cite_weight if phase != "rl" else 1.0 for phase in order)]
     weights = iter(arm.cite_weight)
-    return [next(weights) if phase != "rl" else 1.0 for phase in order]
+    return [*before, *(next(weights) if phase != "rl" else 1.0 for phase in order)]

@@ -11,6 +11,11 @@ from typing import Any
 from internalize.schedule import cite_weights, phases, resets, rollouts
 from internalize.study import Study
 from internalize.study_arms import Arm, SftJoint
+from internalize.study_base import HubBase
+from internalize.study_engine import for_spec as engine_spec
+from internalize.study_games import ArcGame
+from internalize.study_games import for_spec as game_spec
+from internalize.study_parallel import Parallel
 
 Spec = dict[str, Any]
 
@@ -18,37 +23,45 @@ BASE_STEP = -1
 """The base counts as the step before the first."""
 
 
+def game(game: ArcGame) -> Spec:
+    """The game and what it is pinned against."""
+    return {key: value for key, value in game.plain().items() if key in ("id", "sha256", "metadata_sha256")}
+
+
 def knowledge(study: Study) -> Spec:
     """Game and knowledge settings."""
-    return {"game": study.game.plain(), "knowledge": study.knowledge.plain()}
+    return {"game": game_spec(study.game), "knowledge": study.knowledge.plain()}
 
 
 def base(study: Study, prebuilt_digest: str | None) -> Spec:
     """Game, recipe, and the shipped base with its hash, so that another one is another job."""
+    if isinstance(study.base, HubBase):
+        return {"repo": study.base.repo, "revision": study.base.revision}
     settings: Spec = {"prebuilt": study.base.prebuilt, "recipe": study.base.recipe.plain()}
     if prebuilt_digest is not None:
         settings["prebuilt_digest"] = prebuilt_digest
-    return {"game": study.game.plain(), **settings}
+    return {"game": game_spec(study.game), **settings}
 
 
 def gate(study: Study) -> Spec:
     """Game and bounds."""
-    return {"game": study.game.plain(), "gate": study.base.gate.plain()}
+    return {"game": game_spec(study.game), "gate": study.base.gate.plain(), **engine_spec(study.engine)}
 
 
 def harvest(study: Study, name: str) -> Spec:
     """Game, one harvest, levels and sampling."""
     return {
-        "game": study.game.plain(),
+        "game": game_spec(study.game),
         "harvest": study.harvests[name].plain(),
         "levels": study.rollout.levels,
         "rollout": _sampling(study),
+        **engine_spec(study.engine),
     }
 
 
 def rows(study: Study, name: str) -> Spec:
     """Game and one row source; what is held out stands in the knowledge set."""
-    return {"game": study.game.plain(), "rows": study.rows[name].plain()}
+    return {"game": game_spec(study.game), "rows": study.rows[name].plain()}
 
 
 def segment(study: Study, arm: Arm, seed: int, first: int, last: int) -> Spec:
@@ -63,10 +76,13 @@ def segment(study: Study, arm: Arm, seed: int, first: int, last: int) -> Spec:
         "resets": resets(order, arm.rl.frozen_adam)[part],
         "cite_weights": cite_weights(arm)[part],
         "rollouts": rollouts(order)[part],
-        "game": study.game.plain(),
-        "rollout": study.rollout.plain(),
+        "game": game_spec(study.game),
+        "rollout": study.rollout.model_copy(update={"harness": arm.harness}).plain(),
         "guard": study.guard.plain(),
+        **engine_spec(study.engine),
     }
+    if arm.parallel != Parallel():
+        spec["parallel"] = arm.parallel.plain()
     if reads_rows(arm, first, last):
         spec |= {"sft": arm.sft.plain(), "rows": arm.rows}
     if set(order[part]) != {"sft"}:
@@ -79,10 +95,11 @@ def segment(study: Study, arm: Arm, seed: int, first: int, last: int) -> Spec:
 def evals(study: Study, steps: list[int]) -> Spec:
     """Game, eval settings, sampling and the steps to measure."""
     return {
-        "game": study.game.plain(),
+        "game": game_spec(study.game),
         "evals": study.evals.plain(),
         "rollout": _sampling(study),
         "steps": steps,
+        **engine_spec(study.engine),
     }
 
 
@@ -100,7 +117,8 @@ def report(study: Study, arms: list[Arm]) -> Spec:
         for arm in arms
     }
     # canonical JSON sorts keys, so the order of the study file is said apart
-    return {"name": study.name, "arms": told, "order": [arm.name for arm in arms]}
+    spec: Spec = {"name": study.name, "arms": told, "order": [arm.name for arm in arms]}
+    return spec if study.reference is None else {**spec, "reference": study.reference}
 
 
 def reads_rows(arm: Arm, first: int, last: int) -> bool:

@@ -19,6 +19,8 @@ from internalize.store import Input, Stopwatch, Store
 Build = Callable[[Path, dict[str, Any], dict[str, Input], Callable[[str], None]], dict[str, Any]]
 
 STAGES: dict[str, str] = {
+    "fetch_game": "internalize.games.arc.fetch",
+    "fetch_base": "internalize.base.hub",
     "knowledge": "internalize.knowledge.stage",
     "base": "internalize.base.stage",
     "gate": "internalize.base.gate",

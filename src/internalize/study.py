@@ -12,37 +12,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from internalize.base.recipe import Recipe
 from internalize.evals.guard import GuardThresholds
 from internalize.files import write_json
+from internalize.schedule import phases
 from internalize.study_arms import Arm, ArmDefaults, ArmEntry, RlSettings, Seeds, SftSettings
-from internalize.study_checks import check_arm, check_study, unknown_name
+from internalize.study_base import AnyBase, Base
+from internalize.study_checks import check_arm, check_continuation, check_study, unknown_name
+from internalize.study_engine import Engine, LocalEngine
 from internalize.study_errors import study_error
+from internalize.study_games import Game
 from internalize.study_harness import Played
-from internalize.study_model import Count, Levels, Name, Seed, Settings, Share
+from internalize.study_model import STATUSES, Count, Levels, Name, Seed, Settings, Share, Status
+from internalize.study_registry import Recorded
 from internalize.study_rows import Rows
 from internalize.study_yaml import Source, read_source
 
-Region = Literal["left", "right", "top", "bottom", "wipe", "trap"]
-Colour = Literal["red", "green", "blue"]
-
-
-class DipWheelRules(Settings):
-    """The hidden rule set that the study wants known."""
-
-    stations: dict[Literal["N", "NE", "SE", "S", "SW", "NW"], Region]
-    """Station -> region that its dip fills; every region once."""
-    pots: dict[Literal["a", "b", "c"], Colour]
-    """Pot -> colour in it; every colour once."""
-
-
-class Game(Settings):
-    """The game that is played."""
-
-    kind: Literal["dipwheel"]
-    """Which game."""
-    rules: DipWheelRules
-    """Its hidden rules."""
+MERGED = ("sft", "rl", "schedule", "parallel")
+"""Settings of an arm that are merged key by key with those of the study and the defaults."""
 
 
 class HeldOut(Settings):
@@ -78,32 +64,6 @@ class Knowledge(Settings):
     """Atoms and forms kept for the probes."""
     exploration: Exploration = Exploration()
     """Traces that candidates come from."""
-
-
-class Gate(Settings):
-    """Bounds that the base must meet on held-out rules before any arm is trained."""
-
-    teacher_clears_min: Share = 0.9
-    """Least share of levels cleared with the knowledge in the prompt."""
-    base_clears_max: Share = 0.1
-    """Greatest share cleared without it."""
-    wrong_rules_clears_max: Share = 0.1
-    """Greatest share cleared with another rule set in the prompt."""
-    episodes: Count = 384
-    """Episodes a side."""
-    seed: Seed = 7
-    """Their seed."""
-
-
-class Base(Settings):
-    """The base model."""
-
-    prebuilt: str | None = None
-    """Folder of a prebuilt base (relative to the study file's repository), or null to meta-train one."""
-    recipe: Recipe = Recipe()
-    """Meta-training, when there is no prebuilt base for this game."""
-    gate: Gate = Gate()
-    """Bounds."""
 
 
 class Harvest(Played):
@@ -156,7 +116,7 @@ class Study(Settings):
     """Seeds that every arm is run with."""
     knowledge: Knowledge = Knowledge()
     """The knowledge set."""
-    base: Base = Base()
+    base: AnyBase = Base()
     """The base model and its gate."""
     harvests: dict[Name, Harvest] = {}
     """Recorded play, by name."""
@@ -172,6 +132,14 @@ class Study(Settings):
     """Thresholds of the collapse guard: an arm that breaks one is stopped and keeps its last good step."""
     evals: Evals = Evals()
     """Evals."""
+    engine: Engine = LocalEngine(type="local")
+    """What serves the policy."""
+    run: Annotated[list[Status], Field(min_length=1)] = ["valid", "negative", "superseded", "diagnostic"]
+    """Arms with these statuses are run; an arm that is asked for by name is run whatever its status."""
+    reference: Name | None = None
+    """Arm that the report compares the others with; null: `none`."""
+    registry: list[Recorded] = []
+    """Runs that are known but not planned."""
     defaults: ArmDefaults = ArmDefaults()
     """Settings of every arm that does not set them itself."""
     arms: Annotated[dict[Name, ArmEntry], Field(min_length=1)]
@@ -207,8 +175,9 @@ def load_study(path: Path, *, arms: Sequence[str] | str | None = None, set: Sequ
             raise unknown_name("arm", name, study.arms, "arms to run")
     if not chosen:
         raise unknown_name("arm", "", study.arms, "arms to run")
+    chosen += [name for arm in chosen for name in _ancestors(study, arm)]
     kept = {name: entry for name, entry in study.arms.items() if name in chosen}
-    return study.model_copy(update={"arms": kept})
+    return study.model_copy(update={"arms": kept, "run": list(STATUSES)})
 
 
 def resolved_arm(study: Study, name: str) -> Arm:
@@ -223,9 +192,11 @@ def resolved_arm(study: Study, name: str) -> Arm:
 
 
 def runnable_arms(study: Study) -> list[Arm]:
-    """The arms that the workflow runs, in file order: all but the `prepared` ones."""
-    arms = [resolved_arm(study, name) for name in study.arms]
-    return [arm for arm in arms if arm.status != "prepared"]
+    """The arms that the workflow runs, in file order: those whose status is in `run`, and what they continue."""
+    arms = {name: resolved_arm(study, name) for name in study.arms}
+    wanted = [name for name, arm in arms.items() if arm.status in study.run]
+    wanted += [before for name in wanted for before in _ancestors(study, name)]
+    return [arm for name, arm in arms.items() if name in wanted]
 
 
 def _resolve(study: Study, name: str, source: Source) -> Arm:
@@ -233,21 +204,37 @@ def _resolve(study: Study, name: str, source: Source) -> Arm:
         "rows": {},
         "seeds": study.seeds,
         "cite_weight": 1.0,
+        "continues": None,
         "status": "valid",
         "note": "",
         "sft": study.sft.plain(),
         "rl": study.rl.plain(),
+        "parallel": {},
+        "harness": study.rollout.harness,
     }
     for layer in (study.defaults, study.arms[name]):
         given = layer.model_dump()
         for key, value in given.items():
-            merged[key] = _merge(merged.get(key), value) if key in ("sft", "rl", "schedule") else value
+            merged[key] = _merge(merged.get(key), value) if key in MERGED else value
     merged["rows"] = merged["rows"] or {}
     merged["name"] = name
+    if merged["continues"] is not None:
+        check_continuation(study, name, source)
+        merged["inherited"] = phases(_resolve(study, merged["continues"], source))
     try:
         return Arm.model_validate(merged)
     except ValidationError as error:
         raise study_error(Arm, error, source, below=("arms", name), data=merged) from error
+
+
+def _ancestors(study: Study, name: str) -> list[str]:
+    """The arms that an arm continues, directly or not."""
+    found: list[str] = []
+    before = study.arms[name].continues
+    while before is not None:
+        found.append(before)
+        before = study.arms[before].continues
+    return found
 
 
 def _merge(old: Any, new: Any) -> Any:

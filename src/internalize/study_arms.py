@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from internalize.study_harness import HarnessSettings
 from internalize.study_model import Count, Name, Rate, Seed, Settings, Sparse, Status, partial
+from internalize.study_parallel import Parallel
 
 
 class NoSft(Settings):
@@ -112,9 +114,12 @@ if TYPE_CHECKING:
     class RlOverrides(Sparse): ...
 
     class SftOverrides(Sparse): ...
+
+    class ParallelOverrides(Sparse): ...
 else:
     RlOverrides = partial(RlSettings, "RlOverrides")
     SftOverrides = partial(SftSettings, "SftOverrides")
+    ParallelOverrides = partial(Parallel, "ParallelOverrides")
 
 
 def _shares(value: Any) -> Any:
@@ -186,8 +191,12 @@ class ArmDefaults(Sparse):
     """Overrides of the study's `sft`."""
     rl: RlOverrides = Field(default_factory=RlOverrides)
     """Overrides of the study's `rl`."""
+    parallel: ParallelOverrides = Field(default_factory=ParallelOverrides)
+    """Layout of the training steps over GPUs and processes; one process unless given."""
+    harness: HarnessSettings = None
+    """What plays the rollouts; the study's `rollout.harness` unless given."""
     status: Status = "valid"
-    """Registry status; `prepared` arms are declared but not run."""
+    """Registry status; which statuses are run stands in the study's `run`."""
 
 
 class ArmEntry(ArmDefaults):
@@ -195,6 +204,10 @@ class ArmEntry(ArmDefaults):
 
     note: str = ""
     """One line for the report: what the arm is for."""
+    reason: str = ""
+    """Why it has its status."""
+    continues: Name | None = None
+    """Arm whose last step is this one's beginning; steps are counted on from there."""
 
 
 class Arm(Settings):
@@ -207,7 +220,7 @@ class Arm(Settings):
     schedule: Schedule
     """Order of SFT and RL steps."""
     steps: Count
-    """Steps of the arm."""
+    """Steps of the arm's own."""
     seeds: Seeds
     """Seeds it is run with."""
     cite_weight: float | list[float]
@@ -216,7 +229,17 @@ class Arm(Settings):
     """SFT settings."""
     rl: RlSettings
     """RL settings."""
+    parallel: Parallel = Parallel()
+    """Layout of the training steps."""
+    harness: HarnessSettings = None
+    """What plays the rollouts; None is in process."""
     status: Status
     """Registry status."""
     note: str
     """What the arm is for."""
+    reason: str = ""
+    """Why it has its status."""
+    continues: Name | None = None
+    """Arm whose last step is this one's beginning."""
+    inherited: list[Literal["sft", "rl", "joint"]] = []
+    """Phases of the steps before its own: those of the arm that it continues."""

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from internalize.errors import StudyError
-from internalize.schedule import phases
+from internalize.schedule import own_phases
 from internalize.study_arms import Arm, NoSft, SftFirst, SftFreq, SftInterleaved, SftJoint
 from internalize.study_errors import nearest
+from internalize.study_games import DipWheelGame
 from internalize.study_rows import harvest_of, parent_of
 from internalize.study_yaml import KeyPath, Source
 
@@ -40,8 +41,8 @@ def check_study(study: Study, source: Source) -> None:
     Raises:
         StudyError: the first that does not hold.
     """
-    rules = study.game.rules
-    for part, count in (("stations", 6), ("pots", 3)):
+    rules = study.game.rules if isinstance(study.game, DipWheelGame) else None
+    for part, count in (("stations", 6), ("pots", 3)) if rules else ():
         given: dict[str, str] = getattr(rules, part)
         if len(set(given.values())) != count:
             raise StudyError(
@@ -57,9 +58,36 @@ def check_study(study: Study, source: Source) -> None:
         if parent is not None and parent not in study.rows:
             raise unknown_name("row set", parent, study.rows, source.where(("rows", name, "of")))
         _check_no_circle(study, name, source)
+    if study.reference is not None and study.reference not in study.arms:
+        raise unknown_name("arm", study.reference, study.arms, source.where(("reference",)))
+    named = set(study.arms)
+    for index, entry in enumerate(study.registry):
+        for name in entry.runs:
+            if name in named:
+                where = source.where(("registry", index, "runs"))
+                raise StudyError(f"the run `{name}` is named twice", where=where, fix="keep one of the two")
+            named.add(name)
     episodes = study.rollout.episodes
     _check_divides(study.rollout.group_size, episodes, ("rollout", "group_size"), source)
     _check_divides(study.rl.optimizer_steps, episodes, ("rl", "optimizer_steps"), source)
+
+
+def check_continuation(study: Study, name: str, source: Source) -> None:
+    """What an arm continues exists, and is not, in the end, the arm itself.
+
+    Raises:
+        StudyError: otherwise; it names the arm.
+    """
+    seen, at = [name], study.arms[name].continues
+    while at is not None:
+        where = source.where(("arms", seen[-1], "continues"))
+        if at not in study.arms:
+            raise unknown_name("arm", at, study.arms, where, of=f"arm `{seen[-1]}`: ")
+        if at in seen:
+            fix = "let one of them start from the base"
+            raise StudyError("arms continue each other in a circle", where=where, got=" <- ".join([*seen, at]), fix=fix)
+        seen.append(at)
+        at = study.arms[at].continues
 
 
 def check_arm(arm: Arm, study: Study, source: Source) -> None:
@@ -110,7 +138,7 @@ def _schedule_complaint(arm: Arm) -> tuple[str, KeyPath, str] | None:
     elif not arm.rows:
         return "its schedule has SFT steps, but no rows to train on", ("schedule",), "add `rows: ...`"
     if isinstance(arm.cite_weight, list):
-        reading = sum(phase != "rl" for phase in phases(arm))
+        reading = sum(phase != "rl" for phase in own_phases(arm))
         if len(arm.cite_weight) != reading:
             what = f"{len(arm.cite_weight)} cite weights for {reading} steps that read rows"
             return what, ("cite_weight",), f"give one number, or a list of {reading}"

@@ -72,7 +72,8 @@ def _words(detail: ErrorDetails, keys: KeyPath, known: list[str]) -> tuple[str, 
             return f"the key `{key}` is missing", f"`{key}` in {place}", "", f"add `{key}: ...`"
         case "union_tag_invalid":
             tag, tags = str(context["tag"]), _listed(context["expected_tags"])
-            return f"unknown type `{tag}`", _one_of(tags), f"type: {tag}", nearest(tag, tags)
+            word = _discriminator(context)
+            return f"unknown {word} `{tag}`", _one_of(tags), f"{word}: {tag}", nearest(tag, tags)
         case "union_tag_not_found":
             return (
                 "the key `type` is missing",
@@ -89,12 +90,17 @@ def _words(detail: ErrorDetails, keys: KeyPath, known: list[str]) -> tuple[str, 
                 nearest(str(value), words),
             )
         case "string_pattern_mismatch":
-            expected = "lower-case letters, digits and underscores, a letter first"
+            expected = "letters, digits, hyphens and underscores, a lower-case letter first"
             return f"`{value}` cannot be a name", expected, _short(value), "rename it"
     expected = detail["msg"]
     for opening in ("Value error, ", "Input should be ", "must be "):
         expected = expected.removeprefix(opening)
     return f"`{key}` has a wrong value", expected, f"{_short(value)} ({_kind(value)})", ""
+
+
+def _discriminator(context: Any) -> str:
+    """The key that says which model of a union is meant."""
+    return "kind" if context.get("discriminator") == "'kind'" else "type"
 
 
 def _one_of(words: list[str]) -> str:
@@ -130,6 +136,8 @@ def _keys(detail: ErrorDetails, data: Any) -> KeyPath:
         elif not (last and detail["type"] == "missing"):
             continue
         keys.append(part)
+    if detail["type"] == "union_tag_invalid":
+        keys.append(_discriminator(detail["ctx"]))
     return tuple(keys)
 
 
@@ -155,7 +163,7 @@ def _models(kind: Any, data: Any) -> list[Any]:
         return _models(get_args(kind)[0], data)
     if origin in (Union, types.UnionType):
         members = [m for arg in get_args(kind) for m in _models(arg, data)]
-        tag = data.get("type") if isinstance(data, dict) else None
+        tag = data.get("type", data.get("kind")) if isinstance(data, dict) else None
         tagged = [member for member in members if _is_model(member) and _tag(member) == tag]
         return tagged or members
     if origin in (dict, list) or _is_model(kind):
@@ -168,5 +176,5 @@ def _is_model(kind: Any) -> bool:
 
 
 def _tag(model: type[BaseModel]) -> str | None:
-    field = model.model_fields.get("type")
+    field = model.model_fields.get("type") or model.model_fields.get("kind")
     return str(get_args(field.annotation)[0]) if field is not None else None

@@ -5,7 +5,7 @@ Invariant: a settings object cannot hold a key that nobody reads or a value of a
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -16,7 +16,7 @@ from pydantic import (
     model_serializer,
 )
 
-NAME = r"^[a-z][a-z0-9_]*$"
+NAME = r"^[a-z][A-Za-z0-9_-]*$"
 """Names of arms, rows and harvests: they become folder names and workflow wildcards."""
 
 Name = Annotated[str, Field(pattern=NAME, max_length=40)]
@@ -26,6 +26,7 @@ Rate = Annotated[float, Field(gt=0, lt=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Levels = Annotated[list[Annotated[int, Field(ge=1, le=6)]], Field(min_length=1)]
 Status = Literal["valid", "negative", "superseded", "diagnostic", "prepared"]
+STATUSES: tuple[Status, ...] = get_args(Status)
 
 
 class Settings(BaseModel):

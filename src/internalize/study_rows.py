@@ -5,9 +5,9 @@ Invariant: a row set names what it is made from (`harvest`, `of`) by the name it
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from internalize.study_model import Count, Levels, Name, Settings
 
@@ -26,6 +26,15 @@ class Claims(Settings):
     """Questions about the verified atoms (claim QA), answered in text."""
 
     type: Literal["claims"]
+    limit: Count | None = None
+    """Questions at most, drawn evenly over the atoms; null: one for each form."""
+
+    @model_serializer(mode="wrap")
+    def _default_left_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = handler(self)
+        if self.limit is None:
+            del written["limit"]
+        return written
 
 
 class ClaimForm(Settings):

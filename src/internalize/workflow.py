@@ -15,6 +15,7 @@ from typing import Any
 from internalize import specs
 from internalize.arms.settings import step_settings
 from internalize.base.prebuilt import prebuilt_digest
+from internalize.configfile import words_of
 from internalize.errors import UserError
 from internalize.files import canonical_json, read_json
 from internalize.fingerprint import Fingerprints
@@ -22,7 +23,9 @@ from internalize.inputs import segment_receipt
 from internalize.stages import STAGES
 from internalize.study import Study, load_study, runnable_arms
 from internalize.study_arms import Arm
+from internalize.study_base import Base, HubBase
 from internalize.study_errors import nearest
+from internalize.study_games import ArcGame
 from internalize.study_harness import Played
 from internalize.study_rows import harvest_of, parent_of
 
@@ -60,24 +63,27 @@ class Plan:
         self.steps_per_job = steps_per_job
         self.arms = {arm.name: arm for arm in runnable_arms(study)}
         if not self.arms:
-            raise UserError("no arm to run", where="arms", got="only arms with `status: prepared`")
+            got = f"only arms with another status than {', '.join(study.run)}"
+            raise UserError("no arm to run", where="arms", got=got, fix="name one: --config arms=...")
         self._fingerprints = Fingerprints(cache=CACHE)
-        shipped = study.base.prebuilt
+        shipped = study.base.prebuilt if isinstance(study.base, Base) else None
         self._prebuilt_digest = prebuilt_digest(found(shipped, repository)) if shipped is not None else None
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], repository: Path) -> Plan:
+    def from_config(cls, config: Mapping[str, Any], repository: Path, configfiles: Sequence[str | Path] = ()) -> Plan:
         """The plan for Snakemake's `--config` values.
 
         Args:
             config: `study` (path of the study file), `arms` (names, blanks between), `set` (overrides such as
                 `rl.lr=2e-4`, blanks between), `steps_per_job`.
             repository: folder in which a relative path is looked up when the working directory lacks it.
+            configfiles: files of `--configfile`; a study file among them is taken as `study`.
 
         Raises:
             StudyError: the study is wrong.
             UserError: a config key is unknown or its value unusable, or see `Plan`.
         """
+        config = words_of(config, configfiles)
         for key in config:
             if key not in CONFIG_KEYS:
                 raise UserError(
@@ -130,6 +136,7 @@ class Plan:
         study = self.study
         makers: dict[str, Callable[[Any], specs.Spec]] = {
             "knowledge": lambda w: specs.knowledge(study),
+            "fetch_game": lambda w: specs.game(study.game) if isinstance(study.game, ArcGame) else {},
             "base": lambda w: specs.base(study, self._prebuilt_digest),
             "gate": lambda w: specs.gate(study),
             "harvest": lambda w: specs.harvest(study, w.harvest),
@@ -144,6 +151,20 @@ class Plan:
         return lambda wildcards: canonical_json(make(wildcards))
 
     # What a job reads
+
+    @property
+    def fetches_game(self) -> bool:
+        """The game's file is the user's, or fetched on the login node."""
+        return isinstance(self.study.game, ArcGame)
+
+    @property
+    def fetches_base(self) -> bool:
+        """The base comes from the hub, fetched on the login node."""
+        return isinstance(self.study.base, HubBase)
+
+    def game_receipt(self) -> list[str]:
+        """The receipt of the fetched game; nothing for a bundled one."""
+        return [f"{RECEIPTS}/game.json"] if self.fetches_game else []
 
     def rows_inputs(self, wildcards: Any) -> Inputs:
         """Base (its vocabulary), knowledge, and the harvest or row set that the rows are made from."""
@@ -170,6 +191,8 @@ class Plan:
                 fix="see the arm's `steps`, and --config steps_per_job",
             )
         before = [_segment_path(arm, wildcards.seed, start, end) for start, end in segments if end == first - 1]
+        if arm.continues is not None and first == len(arm.inherited):
+            before = self._segment_paths(self.arms[arm.continues], int(wildcards.seed))[-1:]
         rows = arm.rows if specs.reads_rows(arm, first, last) else []
         return {
             **_shared("base", "knowledge", "gate"),
@@ -199,7 +222,9 @@ class Plan:
     def segments(self, arm: Arm) -> list[tuple[int, int]]:
         """First and last step of each job of an arm."""
         size = self.steps_per_job or arm.steps
-        return [(first, min(first + size, arm.steps) - 1) for first in range(0, arm.steps, size)]
+        start = len(arm.inherited)
+        end = start + arm.steps
+        return [(first, min(first + size, end) - 1) for first in range(start, end, size)]
 
     def segments_to_run(self, arm: Arm, seed: int) -> list[tuple[int, int]]:
         """The arm's segments, without those that would only pass on what the collapse guard stopped.
@@ -222,7 +247,7 @@ class Plan:
 
     def _measured(self, arm: Arm, seed: int) -> list[int]:
         _, last = self.segments_to_run(arm, seed)[-1]
-        return list(range(last + 1))
+        return list(range(len(arm.inherited), last + 1))
 
     def _played_by_agent(self, stage: str) -> bool:
         """Does some job of the stage play through an agent CLI?"""

@@ -90,7 +90,15 @@ def test_an_rl_segment_reads_no_rows(plan: Plan) -> None:
     assert later["previous"] == [f"{RECEIPTS}/arms/{segment_receipt('recite', 0, 0, 1)}"]
 
 
-def test_only_prepared_arms_is_an_error(repository: Path) -> None:
-    study = load_study(repository / "config/mini.yaml", arms="none", set=["arms.none.status=prepared"])
+def test_no_arm_with_a_status_that_is_run_is_an_error(repository: Path) -> None:
+    study = load_study(repository / "config/mini.yaml", set=["run=[negative]"])
     with pytest.raises(UserError, match="no arm to run"):
         Plan(study, repository)
+
+
+def test_a_prepared_arm_is_run_when_it_is_named(repository: Path) -> None:
+    prepared = ["arms.none.status=prepared"]
+    assert "none" not in Plan(load_study(repository / "config/mini.yaml", set=prepared), repository).arms
+    assert list(Plan(load_study(repository / "config/mini.yaml", arms="none", set=prepared), repository).arms) == [
+        "none"
+    ]

@@ -9,7 +9,10 @@ from internalize.errors import UserError
 from internalize.games.protocol import Game
 
 #: kind -> (module, factory); the factory takes the settings that stand beside `kind` in the study file.
-KINDS: dict[str, tuple[str, str]] = {"dipwheel": ("internalize.games.dipwheel", "from_settings")}
+KINDS: dict[str, tuple[str, str]] = {
+    "dipwheel": ("internalize.games.dipwheel", "from_settings"),
+    "arc": ("internalize.games.arc", "from_settings"),
+}
 
 
 def make_game(kind: str, **settings: Any) -> Game:
