@@ -73,6 +73,36 @@ def stage(
 
 
 @app.command()
+def gates(
+    spec: SpecOption,
+    code: CodeOption,
+    folder: Annotated[Path, typer.Option(help="folder of the gates' receipts")],
+    input: InputOption = None,
+    store: StoreOption = Path("store"),
+) -> None:
+    """Run a study's numeric gates, one receipt each (called by a rule)."""
+    from internalize.numerics.stage import run_gates
+    from internalize.store import Store
+
+    _one_thread()
+    run_gates(_spec(spec), code, named_inputs(input or []), folder, Store(store), _progress)
+
+
+@app.command()
+def numerics(
+    study: Annotated[Path, typer.Argument(help="study file")] = Path("config/bundled.yaml"),
+    gate: Annotated[list[str] | None, typer.Option(help="run this gate only; may be repeated")] = None,
+    model: Annotated[Path | None, typer.Option(help="model folder; default: the study's base")] = None,
+    set: Annotated[list[str] | None, typer.Option(help="override, such as numerics.device=cuda; repeated")] = None,
+) -> None:
+    """Run the numeric gates of a study here and now, and print what they find; nothing is stored."""
+    from internalize.numerics.console import print_gates
+
+    _one_thread()
+    print_gates(study, gate, model, set or [], _progress)
+
+
+@app.command()
 def segment(
     spec: SpecOption,
     code: CodeOption,

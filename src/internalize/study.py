@@ -19,6 +19,7 @@ from internalize.study_arms import Arm, ArmDefaults, ArmEntry, RlSettings, Seeds
 from internalize.study_checks import check_arm, check_study, unknown_name
 from internalize.study_errors import study_error
 from internalize.study_model import Count, Levels, Name, Seed, Settings, Share
+from internalize.study_numerics import Numerics
 from internalize.study_rows import Rows
 from internalize.study_yaml import Source, read_source
 
@@ -171,6 +172,8 @@ class Study(Settings):
     """Thresholds of the collapse guard: an arm that breaks one is stopped and keeps its last good step."""
     evals: Evals = Evals()
     """Evals."""
+    numerics: Numerics | None = None
+    """Numeric gates in front of the arms (docs/numerics.md); null or left out: none."""
     defaults: ArmDefaults = ArmDefaults()
     """Settings of every arm that does not set them itself."""
     arms: Annotated[dict[Name, ArmEntry], Field(min_length=1)]

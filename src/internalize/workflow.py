@@ -23,6 +23,7 @@ from internalize.stages import STAGES
 from internalize.study import Study, load_study, runnable_arms
 from internalize.study_arms import Arm
 from internalize.study_errors import nearest
+from internalize.study_numerics import chosen_gates, numerics_specs
 from internalize.study_rows import harvest_of, parent_of
 
 RECEIPTS = "results/receipts"
@@ -114,6 +115,7 @@ class Plan:
             f"{RECEIPTS}/report.json",
             *PICTURES,
             *listed,
+            *self.numerics(),
             *(f"{RECEIPTS}/harvest/{name}.json" for name in harvests),
         ]
 
@@ -130,13 +132,14 @@ class Plan:
             "knowledge": lambda w: specs.knowledge(study),
             "base": lambda w: specs.base(study, self._prebuilt_digest),
             "gate": lambda w: specs.gate(study),
+            "numerics": lambda w: numerics_specs(study),
             "harvest": lambda w: specs.harvest(study, w.harvest),
             "rows": lambda w: specs.rows(study, w.rows),
             "segment": lambda w: specs.segment(study, self.arms[w.arm], int(w.seed), int(w.first), int(w.last)),
             "evals": lambda w: specs.evals(study, self._measured(self.arms[w.arm], int(w.seed))),
             "evals_base": lambda w: specs.evals(study, [specs.BASE_STEP]),
             "report": lambda w: specs.report(study, list(self.arms.values())),
-            "graphs": lambda w: {"config": self.words, "jobs": self._jobs()},
+            "graphs": lambda w: {"config": self.words, "jobs": self._jobs(), **self._pictured_gates()},
         }
         make = makers[job]
         return lambda wildcards: canonical_json(make(wildcards))
@@ -173,7 +176,12 @@ class Plan:
             **_shared("base", "knowledge", "gate"),
             "rows": [f"{RECEIPTS}/rows/{name}.json" for name in rows],
             "previous": before,
+            "numerics": self.numerics(),
         }
+
+    def numerics(self) -> list[str]:
+        """Receipts of the numeric gates that stand in front of the arms; none unless the study asks for gates."""
+        return [f"{RECEIPTS}/numerics/{gate}.json" for gate in chosen_gates(self.study.numerics)]
 
     def evals_inputs(self, wildcards: Any) -> Inputs:
         """Base and knowledge, and the arm's segments in order."""
@@ -217,6 +225,10 @@ class Plan:
     def _jobs(self) -> dict[str, Any]:
         """What the pictures show of each arm."""
         return {arm.name: [sorted(arm.rows), arm.seeds, self.segments(arm)] for arm in self.arms.values()}
+
+    def _pictured_gates(self) -> dict[str, Any]:
+        gates = chosen_gates(self.study.numerics)
+        return {"numerics": gates} if gates else {}
 
     def _measured(self, arm: Arm, seed: int) -> list[int]:
         _, last = self.segments_to_run(arm, seed)[-1]
