@@ -17,6 +17,7 @@ from internalize.evals.guard import GuardThresholds
 from internalize.files import write_json
 from internalize.study_arms import Arm, ArmDefaults, ArmEntry, RlSettings, Seeds, SftSettings
 from internalize.study_checks import check_arm, check_study, unknown_name
+from internalize.study_diagnostics import Diagnostics
 from internalize.study_errors import study_error
 from internalize.study_model import Count, Levels, Name, Seed, Settings, Share
 from internalize.study_numerics import Numerics
@@ -174,6 +175,8 @@ class Study(Settings):
     """Evals."""
     numerics: Numerics | None = None
     """Numeric gates in front of the arms (docs/numerics.md); null or left out: none."""
+    diagnostics: Diagnostics | None = None
+    """Limits of running jobs (docs/diagnostics.md); null or left out: the defaults. Changes no result."""
     defaults: ArmDefaults = ArmDefaults()
     """Settings of every arm that does not set them itself."""
     arms: Annotated[dict[Name, ArmEntry], Field(min_length=1)]

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from internalize.arms.settings import StepSettings, step_settings
+from internalize.diagnostics.limits import Limits
+from internalize.diagnostics.watchdog import Watch, Watchdog
 from internalize.errors import UserError
 from internalize.receipts import Receipt, read_receipt, write_receipt
 from internalize.stages import parent_hashes
-from internalize.store import Stopwatch, Store
+from internalize.store import Store
 
 if TYPE_CHECKING:
     from internalize.arms.worker import Worker
@@ -56,6 +58,7 @@ def run_segment(
     label = "-".join(output.parts[-4:-2])  # ARM/seedN/stepsA-B/stepB.json
     previous = receipts.get(PREVIOUS)
     worker: Worker | None = None
+    dog = Watchdog(Limits.of(spec.get("diagnostics")), progress).start()
     try:
         for step in range(first, last + 1):
             settings = step_settings(spec, step)
@@ -66,13 +69,14 @@ def run_segment(
                 with store.lease(STAGE, key):
                     receipt = store.find(STAGE, key)
                     if receipt is None:
-                        watch = Stopwatch()
                         name = f"{label}-step{step:04d}"
+                        watch = dog.watch(store.running(STAGE, key), name)
                         if previous is not None and previous.status == "stopped":
                             receipt = _pass_through(settings, store, key, code, parents, previous, name, watch)
                         else:
                             if worker is None:
-                                worker = _worker(spec, receipts, previous, store)
+                                with watch.limit("start"):
+                                    worker = _worker(spec, receipts, previous, store)
                                 watch.charge_startup()
                             receipt = _train(worker, settings, store, key, code, parents, previous, name, watch)
                 progress(f"{label} {settings.phase} step {step}/{last}: {_headline(receipt)}")
@@ -86,6 +90,7 @@ def run_segment(
     finally:
         if worker is not None:
             worker.close()
+        dog.stop()
     assert previous is not None
     return previous
 
@@ -117,7 +122,7 @@ def _train(
     parents: dict[str, str],
     previous: Receipt | None,
     name: str,
-    watch: Stopwatch,
+    watch: Watch,
 ) -> Receipt:
     partial = store.partial(STAGE, key)
     facts = worker.run(settings, partial, previous.facts if previous is not None else {}, watch)
@@ -133,7 +138,7 @@ def _pass_through(
     parents: dict[str, str],
     previous: Receipt,
     name: str,
-    watch: Stopwatch,
+    watch: Watch,
 ) -> Receipt:
     """The receipt of a step behind the one that the guard stopped: no payload."""
     facts = {
@@ -154,7 +159,7 @@ def _commit(
     name: str,
     facts: dict[str, Any],
     status: str,
-    watch: Stopwatch,
+    watch: Watch,
 ) -> Receipt:
     return store.commit(
         partial,
@@ -167,6 +172,7 @@ def _commit(
         facts=facts,
         status=status,
         run=watch.report(),
+        runtime=watch.finish(),
     )
 
 
