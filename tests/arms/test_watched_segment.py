@@ -58,16 +58,13 @@ def test_a_hang_ends_the_segment_and_the_next_run_goes_on(prepared: Any, monkeyp
 
 
 def test_a_number_that_goes_wrong_is_named_in_the_metrics(prepared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from internalize.arms import worker
+    load = Trainer.load_hf
 
-    state = worker.load_hf_state
+    def overflowing(trainer: Trainer, state: Any) -> None:
+        load(trainer, {**state, name: state[name] * 0 + 1e38})
 
-    def overflowing(folder: Path) -> Any:
-        weights = state(folder)
-        weights["model.layers.1.mlp.up_proj.weight"][:] = 1e38
-        return weights
-
-    monkeypatch.setattr(worker, "load_hf_state", overflowing)
+    name = "model.layers.1.mlp.up_proj.weight"
+    monkeypatch.setattr(Trainer, "load_hf", overflowing)
     spec = prepared.segment("recite", 0) | {"seed": 1}
     path = prepared.receipts / "arms" / "recite" / "seed1" / "steps0000-0000" / "step0000.json"
     receipt = run_segment(spec, "broken", prepared.inputs("teacher_turns"), path, prepared.store, lambda text: None)

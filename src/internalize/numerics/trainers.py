@@ -83,6 +83,6 @@ def _forward(
 
 
 def _report(temperature: float, batch: MicroBatch, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    rows, labels = torch.from_numpy(batch.pg_rows), torch.from_numpy(batch.labels)
+    rows, labels = (torch.from_numpy(x).to(logits.device) for x in (batch.pg_rows, batch.labels))
     logprobs = -vocab_parallel_cross_entropy(logits[0].index_select(0, rows) / temperature, labels[rows])
-    return logits.new_zeros(()), torch.zeros((), dtype=torch.int), logprobs
+    return logits.new_zeros(()), torch.zeros((), dtype=torch.int, device=logits.device), logprobs
