@@ -92,7 +92,7 @@ class MomentsNumerics(Settings):
     through_checkpoint: bool = True
     """True: the trainer is saved and loaded at the boundary, as between two jobs."""
     tolerance: Tolerance = 1e-4
-    """Greatest relative difference of a weight's change; 0 is measured on one rank, 2e-6 on four, 1 with kept moments."""
+    """Greatest relative difference of a weight's change (measured: 0 on one rank, 2e-6 on four, 1 with kept moments)."""
 
 
 class SyncNumerics(Settings):
