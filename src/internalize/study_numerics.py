@@ -92,7 +92,7 @@ class MomentsNumerics(Settings):
     through_checkpoint: bool = True
     """True: the trainer is saved and loaded at the boundary, as between two jobs."""
     tolerance: Tolerance = 1e-4
-    """Greatest relative difference of a weight's change (measured: 0 on one rank, 2e-6 on four, 1 with kept moments)."""
+    """Greatest relative difference of a weight's change (measured: one rank 0, four ranks 2e-6, kept moments 1)."""
 
 
 class SyncNumerics(Settings):
