@@ -74,6 +74,36 @@ def stage(
 
 
 @app.command()
+def gates(
+    spec: SpecOption,
+    code: CodeOption,
+    folder: Annotated[Path, typer.Option(help="folder of the gates' receipts")],
+    input: InputOption = None,
+    store: StoreOption = Path("store"),
+) -> None:
+    """Run a study's numeric gates, one receipt each (called by a rule)."""
+    from internalize.numerics.stage import run_gates
+    from internalize.store import Store
+
+    _one_thread()
+    run_gates(_spec(spec), code, named_inputs(input or []), folder, Store(store), _progress)
+
+
+@app.command()
+def numerics(
+    study: Annotated[Path, typer.Argument(help="study file")] = Path("config/bundled.yaml"),
+    gate: Annotated[list[str] | None, typer.Option(help="run this gate only; may be repeated")] = None,
+    model: Annotated[Path | None, typer.Option(help="model folder; default: the study's base")] = None,
+    set: Annotated[list[str] | None, typer.Option(help="override, such as numerics.device=cuda; repeated")] = None,
+) -> None:
+    """Run the numeric gates of a study here and now, and print what they find; nothing is stored."""
+    from internalize.numerics.console import print_gates
+
+    _one_thread()
+    print_gates(study, gate, model, set or [], _progress)
+
+
+@app.command()
 def segment(
     spec: SpecOption,
     code: CodeOption,
@@ -199,12 +229,10 @@ def harness_check(
     from internalize.games import make_game
     from internalize.harness.check import check, failing, render
     from internalize.study import load_study
-    from internalize.study_base import Base
 
     _one_thread()
     loaded = load_study(study)
-    prebuilt = loaded.base.prebuilt if isinstance(loaded.base, Base) else None
-    base = model or (Path(prebuilt) if prebuilt else None)
+    base = model or (Path(loaded.base.prebuilt) if loaded.base.prebuilt else None)
     if base is None:
         raise UserError("the study has no prebuilt base", where=f"{study}: base.prebuilt", fix="name one with --model")
     findings = check(base, make_game(**loaded.game.plain()), names, _progress)

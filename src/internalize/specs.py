@@ -89,6 +89,8 @@ def segment(study: Study, arm: Arm, seed: int, first: int, last: int) -> Spec:
         spec["rl"] = arm.rl.plain()
     if isinstance(arm.schedule, SftJoint):
         spec["fraction"] = arm.schedule.fraction
+    if study.diagnostics is not None:
+        spec["diagnostics"] = study.diagnostics.plain()  # of the job, not of its steps
     return spec
 
 

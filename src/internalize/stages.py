@@ -24,6 +24,7 @@ STAGES: dict[str, str] = {
     "knowledge": "internalize.knowledge.stage",
     "base": "internalize.base.stage",
     "gate": "internalize.base.gate",
+    "numerics": "internalize.numerics.stage",
     "harvest": "internalize.rollout.harvest",
     "rows": "internalize.rows.stage",
     "evals": "internalize.evals.stage",

@@ -26,6 +26,8 @@ from internalize.receipts import PayloadFile, Receipt, read_receipt
 
 RECEIPT = "receipt.json"
 RUN = "run.json"
+RUNTIME = "runtime"
+"""Folder of an entry for what the run wrote about itself (heartbeat, memory, stacks); part of no hash."""
 SIDE_FILES = frozenset({RECEIPT, RUN})
 WORK = "work"
 """Folder of a payload for what agents leave behind: logs, transcripts with their times and session names. It differs
@@ -151,10 +153,12 @@ class Store:
         facts: Mapping[str, Any],
         status: str,
         run: Mapping[str, Any],
+        runtime: Path | None = None,
     ) -> Receipt:
         """Hashes and fsyncs the files of `partial`, writes the receipt into it and renames it to its final place.
 
-        An entry already there with the same files is kept as it is (the first run's times stay).
+        An entry already there with the same files is kept as it is (the first run's times stay). `runtime`, a folder
+        of `running`, moves into the entry.
         """
         final = self.folder(stage, key)
         files: list[PayloadFile] = []
@@ -192,6 +196,8 @@ class Store:
             if final.exists():
                 retired = final.with_name(f"{final.name}.replaced-{time.time_ns()}")
                 os.replace(final, retired)
+            if runtime is not None and runtime.exists():
+                os.replace(runtime, partial / RUNTIME)
             os.replace(partial, final)
             fsync_dir(final.parent)
         except OSError as error:
@@ -209,6 +215,10 @@ class Store:
         except OSError as error:
             raise disk_error(error, partial) from error
         return partial
+
+    def running(self, stage: str, key: str) -> Path:
+        """Where a run in progress writes about itself; what failed runs wrote stays there until one commits."""
+        return self.root / "running" / f"{stage}-{key[:ENTRY_NAME]}"
 
     def forget(self, stage: str, key: str) -> Path | None:
         """Moves an entry out of the way, so that the next run recomputes it; returns where it went."""
@@ -246,6 +256,9 @@ class Stopwatch:
             yield
         finally:
             self.parts[name] = self.parts.get(name, 0.0) + time.process_time() - start
+
+    def beat(self, what: str) -> None:
+        """A sign of life; nobody listens here (diagnostics.watchdog does)."""
 
     def report(self) -> dict[str, Any]:
         """Seconds so far, peak memory (MiB) and the software versions."""

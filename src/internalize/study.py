@@ -18,11 +18,13 @@ from internalize.schedule import phases
 from internalize.study_arms import Arm, ArmDefaults, ArmEntry, RlSettings, Seeds, SftSettings
 from internalize.study_base import AnyBase, Base
 from internalize.study_checks import check_arm, check_continuation, check_study, unknown_name
+from internalize.study_diagnostics import Diagnostics
 from internalize.study_engine import Engine, LocalEngine
 from internalize.study_errors import study_error
 from internalize.study_games import Game
 from internalize.study_harness import Played
 from internalize.study_model import STATUSES, Count, Levels, Name, Seed, Settings, Share, Status
+from internalize.study_numerics import Numerics
 from internalize.study_registry import Recorded
 from internalize.study_rows import Rows
 from internalize.study_yaml import Source, read_source
@@ -140,6 +142,10 @@ class Study(Settings):
     """Arm that the report compares the others with; null: `none`."""
     registry: list[Recorded] = []
     """Runs that are known but not planned."""
+    numerics: Numerics | None = None
+    """Numeric gates in front of the arms (docs/numerics.md); null or left out: none."""
+    diagnostics: Diagnostics | None = None
+    """Limits of running jobs (docs/diagnostics.md); null or left out: the defaults. Changes no result."""
     defaults: ArmDefaults = ArmDefaults()
     """Settings of every arm that does not set them itself."""
     arms: Annotated[dict[Name, ArmEntry], Field(min_length=1)]

@@ -53,6 +53,11 @@ class HubBase(Settings):
     gate: Gate = Gate()
     """Bounds."""
 
+    @property
+    def prebuilt(self) -> None:
+        """No folder: what the hub has is fetched."""
+        return None
+
 
 def _which(value: Any) -> str:
     kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)

@@ -23,10 +23,11 @@ from internalize.inputs import segment_receipt
 from internalize.stages import STAGES
 from internalize.study import Study, load_study, runnable_arms
 from internalize.study_arms import Arm
-from internalize.study_base import Base, HubBase
+from internalize.study_base import HubBase
 from internalize.study_errors import nearest
 from internalize.study_games import ArcGame
 from internalize.study_harness import Played
+from internalize.study_numerics import chosen_gates, numerics_specs
 from internalize.study_rows import harvest_of, parent_of
 
 RECEIPTS = "results/receipts"
@@ -66,7 +67,7 @@ class Plan:
             got = f"only arms with another status than {', '.join(study.run)}"
             raise UserError("no arm to run", where="arms", got=got, fix="name one: --config arms=...")
         self._fingerprints = Fingerprints(cache=CACHE)
-        shipped = study.base.prebuilt if isinstance(study.base, Base) else None
+        shipped = study.base.prebuilt
         self._prebuilt_digest = prebuilt_digest(found(shipped, repository)) if shipped is not None else None
 
     @classmethod
@@ -122,6 +123,7 @@ class Plan:
             f"{RECEIPTS}/report.json",
             *PICTURES,
             *listed,
+            *self.numerics(),
             *(f"{RECEIPTS}/harvest/{name}.json" for name in harvests),
         ]
 
@@ -139,13 +141,14 @@ class Plan:
             "fetch_game": lambda w: specs.game(study.game) if isinstance(study.game, ArcGame) else {},
             "base": lambda w: specs.base(study, self._prebuilt_digest),
             "gate": lambda w: specs.gate(study),
+            "numerics": lambda w: numerics_specs(study),
             "harvest": lambda w: specs.harvest(study, w.harvest),
             "rows": lambda w: specs.rows(study, w.rows),
             "segment": lambda w: specs.segment(study, self.arms[w.arm], int(w.seed), int(w.first), int(w.last)),
             "evals": lambda w: specs.evals(study, self._measured(self.arms[w.arm], int(w.seed))),
             "evals_base": lambda w: specs.evals(study, [specs.BASE_STEP]),
             "report": lambda w: specs.report(study, list(self.arms.values())),
-            "graphs": lambda w: {"config": self.words, "jobs": self._jobs()},
+            "graphs": lambda w: {"config": self.words, "jobs": self._jobs(), **self._pictured_gates()},
         }
         make = makers[job]
         return lambda wildcards: canonical_json(make(wildcards))
@@ -198,7 +201,12 @@ class Plan:
             **_shared("base", "knowledge", "gate"),
             "rows": [f"{RECEIPTS}/rows/{name}.json" for name in rows],
             "previous": before,
+            "numerics": self.numerics(),
         }
+
+    def numerics(self) -> list[str]:
+        """Receipts of the numeric gates that stand in front of the arms; none unless the study asks for gates."""
+        return [f"{RECEIPTS}/numerics/{gate}.json" for gate in chosen_gates(self.study.numerics)]
 
     def evals_inputs(self, wildcards: Any) -> Inputs:
         """Base and knowledge, and the arm's segments in order."""
@@ -244,6 +252,10 @@ class Plan:
     def _jobs(self) -> dict[str, Any]:
         """What the pictures show of each arm."""
         return {arm.name: [sorted(arm.rows), arm.seeds, self.segments(arm)] for arm in self.arms.values()}
+
+    def _pictured_gates(self) -> dict[str, Any]:
+        gates = chosen_gates(self.study.numerics)
+        return {"numerics": gates} if gates else {}
 
     def _measured(self, arm: Arm, seed: int) -> list[int]:
         _, last = self.segments_to_run(arm, seed)[-1]

@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from internalize.arms.settings import StepSettings, step_settings
+from internalize.diagnostics.limits import Limits
+from internalize.diagnostics.watchdog import Watch, Watchdog
 from internalize.errors import UserError
 from internalize.receipts import Receipt, read_receipt, write_receipt
 from internalize.stages import parent_hashes
 from internalize.startup import imports
-from internalize.store import Stopwatch, Store
+from internalize.store import Store
 
 if TYPE_CHECKING:
-    with imports():
-        from internalize.arms.worker import Worker
+    from internalize.arms.worker import Worker
 
 STAGE = "step"
 GATE = "gate"
@@ -58,6 +59,7 @@ def run_segment(
     label = "-".join(output.parts[-4:-2])  # ARM/seedN/stepsA-B/stepB.json
     previous = receipts.get(PREVIOUS)
     worker: Worker | None = None
+    dog = Watchdog(Limits.of(spec.get("diagnostics")), progress).start()
     try:
         for step in range(first, last + 1):
             settings = step_settings(spec, step)
@@ -68,13 +70,14 @@ def run_segment(
                 with store.lease(STAGE, key):
                     receipt = store.find(STAGE, key)
                     if receipt is None:
-                        watch = Stopwatch()
                         name = f"{label}-step{step:04d}"
+                        watch = dog.watch(store.running(STAGE, key), name)
                         if previous is not None and previous.status == "stopped":
                             receipt = _pass_through(settings, store, key, code, parents, previous, name, watch)
                         else:
                             if worker is None:
-                                worker = _worker(spec, receipts, previous, store)
+                                with watch.limit("start"):
+                                    worker = _worker(spec, receipts, previous, store)
                                 watch.charge_startup()
                             receipt = _train(worker, settings, store, key, code, parents, previous, name, watch)
                 progress(f"{label} {settings.phase} step {step}/{last}: {_headline(receipt)}")
@@ -88,6 +91,7 @@ def run_segment(
     finally:
         if worker is not None:
             worker.close()
+        dog.stop()
     assert previous is not None
     return previous
 
@@ -104,7 +108,8 @@ def _parents(settings: StepSettings, receipts: Mapping[str, Receipt], previous: 
 
 
 def _worker(spec: dict[str, Any], receipts: Mapping[str, Receipt], previous: Receipt | None, store: Store) -> Worker:
-    from internalize.arms.worker import Worker
+    with imports():
+        from internalize.arms.worker import Worker
 
     opened = {name: store.open(receipt) for name, receipt in receipts.items() if name != PREVIOUS}
     return Worker(spec, opened, store.open(previous) if previous is not None else None)
@@ -119,7 +124,7 @@ def _train(
     parents: dict[str, str],
     previous: Receipt | None,
     name: str,
-    watch: Stopwatch,
+    watch: Watch,
 ) -> Receipt:
     partial = store.partial(STAGE, key)
     facts = worker.run(settings, partial, previous.facts if previous is not None else {}, watch)
@@ -135,7 +140,7 @@ def _pass_through(
     parents: dict[str, str],
     previous: Receipt,
     name: str,
-    watch: Stopwatch,
+    watch: Watch,
 ) -> Receipt:
     """The receipt of a step behind the one that the guard stopped: no payload."""
     facts = {
@@ -156,7 +161,7 @@ def _commit(
     name: str,
     facts: dict[str, Any],
     status: str,
-    watch: Stopwatch,
+    watch: Watch,
 ) -> Receipt:
     return store.commit(
         partial,
@@ -169,6 +174,7 @@ def _commit(
         facts=facts,
         status=status,
         run=watch.report(),
+        runtime=watch.finish(),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from internalize.arms.batches import own_episodes, rl_batches, softlabel_batches
 from internalize.arms.settings import StepSettings
 from internalize.checkpoints import layout
+from internalize.diagnostics.watchdog import beat_on_calls
 from internalize.engine.local import LocalEngine
 from internalize.engine.protocol import SamplingParams
 from internalize.evals.guard import Guard, GuardVerdict
@@ -35,6 +36,7 @@ from internalize.seeds import rng
 from internalize.store import WORK, Input, Stopwatch
 from internalize.train.batch import TrainSequence
 from internalize.train.losses import LossSpec
+from internalize.train.nonfinite import located
 from internalize.train.optimizer import OptimizerSpec
 from internalize.train.trainer import NonFiniteError, StepStats, Trainer
 
@@ -100,6 +102,8 @@ class Worker:
             shaping=self.shaping,
             max_context=MAX_CONTEXT,
         )
+        self.watch = Stopwatch()
+        beat_on_calls(self.engine, "generate", lambda: self.watch.beat("an engine call"))
         self.trainer = Trainer(config, OptimizerSpec(), seed=self.seed)
         if previous is None:
             self.trainer.load_hf(load_hf_state(base))
@@ -125,7 +129,7 @@ class Worker:
             before: facts of the step before (the guard's history); empty at the start of an arm.
             watch: takes the CPU seconds of play, train and save.
         """
-        step = settings.step
+        step, self.watch = settings.step, watch
         if settings.reset:
             self.trainer.reset_optimizer()
         self.engine.update_weights(self.trainer.export_hf(), f"step{step - 1:04d}")
@@ -232,8 +236,9 @@ class Worker:
         for batch in batches:
             try:
                 stats.append(self.trainer.train_step(batch, loss, lr))
+                self.watch.beat(f"optimizer step {len(stats)} of {len(batches)}")
             except NonFiniteError as error:
-                return stats, error
+                return stats, located(self.trainer, batch, loss, error)
         return stats, None
 
     def _write(
@@ -291,7 +296,7 @@ def _summary(stats: list[StepStats], broken: NonFiniteError | None) -> dict[str,
     if taken:
         row |= {"loss_first": taken[0].loss, "loss_last": taken[-1].loss}
     if broken is not None:
-        row |= {"loss": None, "broken": broken.what}
+        row |= {"loss": None, "broken": broken.what, "broken_at": broken.where}
     return row
 
 

@@ -94,3 +94,11 @@ __all__ = [
     "replace_keys_with_sharded_keys",
     "vocab_parallel_cross_entropy",
 ]
+
+
+def torch_chunk_gated_delta_rule() -> Any:
+    """Megatron's gated delta rule without kernels; imported on demand, dense models have no such layer."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from megatron.core.ssm.gated_delta_net import torch_chunk_gated_delta_rule as rule
+    return rule

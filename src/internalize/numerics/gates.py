@@ -1,0 +1,196 @@
+"""The numeric gates of a study, run on a model folder.
+
+Invariant: each gate builds its subjects with the same code that an arm uses (engine, trainer, attention, weight update,
+moment reset); only the judges are other code. Nothing is written outside `work`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from internalize.engine.local import LocalEngine
+from internalize.engine.protocol import Engine
+from internalize.errors import UserError
+from internalize.files import read_json
+from internalize.numerics.attention import AttentionShape, attention_gate, attention_kernel
+from internalize.numerics.delta import DeltaShape, delta_gate, delta_kernel
+from internalize.numerics.engines import built, engine_gate, fixed_prompts, local_engine
+from internalize.numerics.reference import Reference, TorchReference, TransformersReference
+from internalize.numerics.verdict import Verdict
+from internalize.rollout.actor import load_hf_state
+from internalize.seeds import rng
+
+LR = 1e-3
+"""Learning rate of the steps that must move the weights."""
+Spec = Mapping[str, Any]
+
+
+def run_gate(spec: Spec, model: Path, work: Path) -> Verdict:
+    """Runs one gate.
+
+    Args:
+        spec: `study_numerics.numerics_specs`.
+        model: HF model folder.
+        work: folder for what a gate writes (a checkpoint); the caller deletes it.
+
+    Raises:
+        UserError: the gate cannot be run here (a package or a device is missing).
+    """
+    if spec.get("device") == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            f"numeric gate `{spec['gate']}` needs a GPU",
+            where="numerics.device",
+            expected="a CUDA device",
+            got="none in this process",
+            fix="run it on a GPU node, or set numerics.device: cpu",
+        )
+    return GATES[spec["gate"]](spec, model, work)
+
+
+def _attention(spec: Spec, model: Path, work: Path) -> Verdict:
+    config = read_json(model / "config.json")
+    own, kept = layer_kinds(config, "full_attention")
+    heads, groups = int(config["num_attention_heads"]), int(config["num_key_value_heads"])
+    sizes = sorted({int(config.get("head_dim") or config["hidden_size"] // heads), *spec["head_dims"]})
+    shapes = [
+        AttentionShape(heads // tensor, max(1, groups // tensor), size, tuple(spec["lengths"]))
+        for tensor in spec["tensor"]
+        for size in sizes
+    ]
+    layer = f"core attention `{spec['backend']}` of {kept or f'layers 0-{own - 1}'}"
+    options = {"layer": layer, "tolerance": spec["tolerance"], "dtype": spec["dtype"], "device": spec["device"]}
+    return attention_gate(attention_kernel(spec["backend"]), shapes, **options)
+
+
+def _delta(spec: Spec, model: Path, work: Path) -> Verdict:
+    config = read_json(model / "config.json")
+    _, kept = layer_kinds(config, "linear_attention")
+    shape = DeltaShape(
+        int(config.get("linear_num_value_heads", spec["heads"])),
+        int(config.get("linear_key_head_dim", spec["head_dim"])),
+        int(config.get("linear_value_head_dim", spec["head_dim"])),
+        tuple(spec["lengths"]),
+    )
+    layer = f"gated delta rule `{spec['backend']}`" + (f" of {kept}" if kept else "")
+    options = {"layer": layer, "tolerance": spec["tolerance"], "dtype": spec["dtype"], "device": spec["device"]}
+    return delta_gate(delta_kernel(spec["backend"]), [shape], **options)
+
+
+def _engine(spec: Spec, model: Path, work: Path) -> Verdict:
+    config, state = read_json(model / "config.json"), load_hf_state(model)
+    reference: Reference
+    reference = TorchReference(config, state) if spec["reference"] == "torch" else TransformersReference(model)
+    prompts = fixed_prompts(int(config["vocab_size"]), spec["prompts"])
+    room = max(spec["prompts"]) + spec["new_tokens"]
+    engine = built("local", config, state, lambda c, s: local_engine(c, s, len(prompts), room))
+    return engine_gate([engine], reference, prompts, new_tokens=spec["new_tokens"], tolerance=spec["tolerance"])
+
+
+def _logprobs(spec: Spec, model: Path, work: Path) -> Verdict:
+    from internalize.numerics.engines import Subject
+    from internalize.numerics.logprobs import Learner, logprobs_gate
+    from internalize.numerics.trainers import policy_sequence, trainer_logprobs
+    from internalize.train.trainer import LossSpec, Trainer
+
+    config, state = read_json(model / "config.json"), load_hf_state(model)
+    prompts = fixed_prompts(int(config["vocab_size"]), spec["prompts"])
+    engine = local_engine(config, state, len(prompts), max(spec["prompts"]) + spec["new_tokens"])
+    with Trainer(config) as trainer:
+        trainer.load_hf(state)
+
+        def still_step(
+            sequences: Sequence[Sequence[int]],
+            starts: Sequence[int],
+            logprobs: Sequence[Sequence[float]],
+            temperature: float,
+        ) -> None:
+            rows = zip(sequences, starts, logprobs, strict=True)
+            batch = [policy_sequence(s, [*[0.0] * start, *said], sampled_from=start) for s, start, said in rows]
+            trainer.train_step(batch, LossSpec(temperature=temperature), lr=0.0)
+
+        def publish(engines: Sequence[Engine]) -> None:
+            for one in engines:
+                assert isinstance(one, LocalEngine)
+                one.update_weights(trainer.export_hf(), "numerics")
+
+        return logprobs_gate(
+            [Subject("local", engine)],
+            Learner(
+                lambda sequences, temperature: trainer_logprobs(trainer, sequences, temperature), still_step, publish
+            ),
+            prompts,
+            temperatures=spec["temperatures"],
+            new_tokens=spec["new_tokens"],
+            rounds=spec["rounds"],
+            tolerance=spec["tolerance"],
+        )
+
+
+def _moments(spec: Spec, model: Path, work: Path) -> Verdict:
+    from internalize.numerics.moments import moments_gate
+    from internalize.numerics.trainers import policy_sequence
+    from internalize.train.trainer import LossSpec, Trainer
+
+    config, state = read_json(model / "config.json"), load_hf_state(model)
+    batches = [
+        [policy_sequence(tokens, episode=f"{number}") for tokens in fixed_prompts(int(config["vocab_size"]), lengths)]
+        for number, lengths in enumerate(([20, 33], [41], [15, 27]))
+    ]
+    loss = LossSpec(clip_low=0.99, clip_high=1e9)
+    with Trainer(config) as trainer, Trainer(config) as fresh, Trainer(config) as other:
+        trainer.load_hf(state)
+
+        def boundary() -> Trainer:
+            after = trainer
+            if spec["through_checkpoint"]:
+                trainer.save(work / "boundary")
+                after = other
+                after.load(work / "boundary")
+            after.reset_optimizer()
+            return after
+
+        return moments_gate(
+            trainer, fresh, boundary, batches[:2], batches[2], loss=loss, lr=LR, tolerance=spec["tolerance"]
+        )
+
+
+def _sync(spec: Spec, model: Path, work: Path) -> Verdict:
+    from internalize.numerics.sync import served_hashes, sync_gate
+
+    config, state = read_json(model / "config.json"), load_hf_state(model)
+    names = [f"local {number}" for number in range(spec["engines"])]
+    engines = {name: local_engine(config, state, 1, 8) for name in names}
+    after = _moved(state)  # as after an optimizer step: every tensor differs from what the engines hold
+    for engine in engines.values():
+        engine.update_weights(after, "numerics-1")
+    served = {name: (lambda e=engine: served_hashes(e)) for name, engine in engines.items()}
+    return sync_gate(after, served, torch.float32)
+
+
+def _moved(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights with every tensor changed a little."""
+    factor = 1.0 + rng("numerics", "sync").uniform(0.001, 0.01)
+    return {name: tensor.float() * factor for name, tensor in state.items()}
+
+
+def layer_kinds(config: Mapping[str, Any], kind: str) -> tuple[int, str]:
+    """Number of decoder layers, and those of a kind in words where the config distinguishes kinds."""
+    kinds = config.get("layer_types") or []
+    at = [str(number) for number, found in enumerate(kinds) if found == kind]
+    few = ", ".join(at if len(at) <= 6 else [*at[:3], "...", at[-1]])
+    return int(config["num_hidden_layers"]), f"layers {few}" if at else ""
+
+
+GATES: dict[str, Callable[[Spec, Path, Path], Verdict]] = {
+    "attention": _attention,
+    "delta": _delta,
+    "engine": _engine,
+    "logprobs": _logprobs,
+    "moments": _moments,
+    "sync": _sync,
+}
