@@ -11,6 +11,7 @@ repository = Path(str(workflow.current_basedir))  # also right when another Snak
 prepare_environment(repository)
 try:
     plan = Plan.from_config(config, repository)
+    plan.export_terms()
 except UserError as error:
     raise WorkflowError(str(error)) from None
 
@@ -21,6 +22,13 @@ wildcard_constraints:
 
 localrules:
     all,
+
+
+onstart:
+    try:
+        plan.check_budget()
+    except UserError as error:
+        raise WorkflowError(str(error)) from None
 
 
 rule all:

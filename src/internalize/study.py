@@ -17,6 +17,7 @@ from internalize.evals.guard import GuardThresholds
 from internalize.files import write_json
 from internalize.study_arms import Arm, ArmDefaults, ArmEntry, RlSettings, Seeds, SftSettings
 from internalize.study_checks import check_arm, check_study, unknown_name
+from internalize.study_cost import Budget, Cost
 from internalize.study_errors import study_error
 from internalize.study_model import Count, Levels, Name, Seed, Settings, Share
 from internalize.study_rows import Rows
@@ -171,6 +172,10 @@ class Study(Settings):
     """Thresholds of the collapse guard: an arm that breaks one is stopped and keeps its last good step."""
     evals: Evals = Evals()
     """Evals."""
+    budget: Budget | None = None
+    """What the study may use; null: no limit."""
+    cost: Cost = Cost()
+    """What its jobs are taken to cost until they have been measured."""
     defaults: ArmDefaults = ArmDefaults()
     """Settings of every arm that does not set them itself."""
     arms: Annotated[dict[Name, ArmEntry], Field(min_length=1)]

@@ -6,13 +6,14 @@ one writes nothing but the fingerprint cache.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from internalize import specs
+from internalize import budget, specs
 from internalize.arms.settings import step_settings
 from internalize.base.prebuilt import prebuilt_digest
 from internalize.errors import UserError
@@ -54,12 +55,15 @@ class Plan:
         self, study: Study, repository: Path, steps_per_job: int | None = None, words: Sequence[str] = ()
     ) -> None:
         self.study = study
+        self.repository = repository
         self.words = list(words)
         self.steps_per_job = steps_per_job
         self.arms = {arm.name: arm for arm in runnable_arms(study)}
         if not self.arms:
             raise UserError("no arm to run", where="arms", got="only arms with `status: prepared`")
         self._fingerprints = Fingerprints(cache=CACHE)
+        self._codes: dict[str, str] = {}
+        self._ends: dict[tuple[str, int], list[tuple[int, int]]] = {}
         shipped = study.base.prebuilt
         self._prebuilt_digest = prebuilt_digest(found(shipped, repository)) if shipped is not None else None
 
@@ -121,7 +125,9 @@ class Plan:
 
     def code(self, stage: str) -> str:
         """Fingerprint of the code behind a stage (`segment`, `graphs`, or a key of `stages.STAGES`)."""
-        return self._fingerprints.of(MODULES[stage])
+        if stage not in self._codes:
+            self._codes[stage] = self._fingerprints.of(MODULES[stage])
+        return self._codes[stage]
 
     def spec(self, job: str) -> Callable[[Any], str]:
         """Snakemake params function of a rule: its spec as canonical JSON."""
@@ -135,7 +141,7 @@ class Plan:
             "segment": lambda w: specs.segment(study, self.arms[w.arm], int(w.seed), int(w.first), int(w.last)),
             "evals": lambda w: specs.evals(study, self._measured(self.arms[w.arm], int(w.seed))),
             "evals_base": lambda w: specs.evals(study, [specs.BASE_STEP]),
-            "report": lambda w: specs.report(study, list(self.arms.values())),
+            "report": lambda w: specs.report(study, self._reported()),
             "graphs": lambda w: {"config": self.words, "jobs": self._jobs()},
         }
         make = makers[job]
@@ -182,7 +188,7 @@ class Plan:
 
     def report_inputs(self, wildcards: Any) -> Inputs:
         """Knowledge, base, gate; the rows in use; every eval and every segment."""
-        runs = [(arm, seed) for arm in self.arms.values() for seed in arm.seeds]
+        runs = [(arm, seed) for arm in self.arms.values() for seed in self.seeds_to_run(arm)]
         used = sorted({name for arm in self.arms.values() for name in arm.rows})
         evals = [f"{RECEIPTS}/evals/{arm.name}/seed{seed}.json" for arm, seed in runs]
         return {
@@ -200,16 +206,54 @@ class Plan:
         return [(first, min(first + size, arm.steps) - 1) for first in range(0, arm.steps, size)]
 
     def segments_to_run(self, arm: Arm, seed: int) -> list[tuple[int, int]]:
-        """The arm's segments, without those that would only pass on what the collapse guard stopped.
+        """The arm's segments, without those that would only pass on what the collapse guard stopped, nor those behind
+        the step at which the budget ran out.
 
         Segments that an earlier run has passed through are kept, so that a finished study stays finished.
         """
+        if (arm.name, seed) not in self._ends:
+            self._ends[arm.name, seed] = self._segments_to_run(arm, seed)
+        return self._ends[arm.name, seed]
+
+    def _segments_to_run(self, arm: Arm, seed: int) -> list[tuple[int, int]]:
         segments = self.segments(arm)
+        end = self.budget_end(arm, seed)
+        if end is not None:
+            segments = [(first, min(last, end)) for first, last in segments if first <= end]
         for position, (first, last) in enumerate(segments):
             if self._stopped(arm, seed, first, last):
                 later = [_segment_path(arm, seed, *segment) for segment in segments[position + 1 :]]
                 return segments if any(Path(path).exists() for path in later) else segments[: position + 1]
         return segments
+
+    def seeds_to_run(self, arm: Arm) -> list[int]:
+        """The arm's seeds, without those that the budget stopped before their first step."""
+        return [seed for seed in arm.seeds if self.segments_to_run(arm, seed)]
+
+    def budget_end(self, arm: Arm, seed: int) -> int | None:
+        """The last committed step of an arm that ran out of budget (-1: none); None when nothing holds it back now."""
+        if self.study.budget is None:
+            return None
+        mark = budget.read_mark(arm.name, seed)
+        if mark is None or not budget.in_force(mark, self.study.budget.limits()):
+            return None
+        step = int(mark["step"])
+        if step >= 0:
+            spec = step_settings(specs.segment(self.study, arm, seed, step, step), step).spec
+            if mark["state"] != budget.state_of(json.loads(canonical_json(spec)), self.code("segment")):
+                return None  # other settings or code: those steps are no longer this arm's
+        return step
+
+    def _reported(self) -> list[Arm]:
+        """The arms as the report tells them: a stop for the budget stands in the note."""
+        told = []
+        for arm in self.arms.values():
+            seeds = self.seeds_to_run(arm)
+            ends = {seed: end for seed in seeds if (end := self.budget_end(arm, seed)) is not None}
+            note = "".join(f"; stopped: budget, after step {end} (seed {seed})" for seed, end in ends.items())
+            if seeds:
+                told.append(arm.model_copy(update={"seeds": seeds, "note": f"{arm.note}{note}".removeprefix("; ")}))
+        return told
 
     def _segment_paths(self, arm: Arm, seed: int) -> list[str]:
         return [_segment_path(arm, seed, *segment) for segment in self.segments_to_run(arm, seed)]
@@ -221,6 +265,26 @@ class Plan:
     def _measured(self, arm: Arm, seed: int) -> list[int]:
         _, last = self.segments_to_run(arm, seed)[-1]
         return list(range(last + 1))
+
+    # Budget
+
+    def export_terms(self) -> None:
+        """Tells the jobs of this run which study they belong to, and its budget."""
+        from internalize.costs.terms import terms_of
+
+        terms_of(self).export()
+
+    def check_budget(self) -> None:
+        """Before the first job: does what is left to do fit the budget?
+
+        Raises:
+            UserError: it does not, and the study says `exceeded: refuse`; it names the arms that fit.
+        """
+        if self.study.budget is not None:
+            from internalize.costs.estimate import estimate
+            from internalize.costs.verdict import refuse
+
+            refuse(self, estimate(self))
 
     def _stopped(self, arm: Arm, seed: int, first: int, last: int) -> bool:
         """Did the guard stop the arm in this segment, under the settings and the code of now?"""
