@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from internalize import cli_plan
+from internalize import cli_control, cli_plan
 from internalize.errors import UserError
 from internalize.inputs import named_inputs
 from internalize.receipts import Receipt
@@ -183,6 +183,7 @@ def forget(
 
 
 cli_plan.register(app)
+cli_control.register(app)
 
 
 def _one_thread() -> None:

@@ -167,13 +167,18 @@ class Plan:
         """
         arm, first, last = self.arms[wildcards.arm], int(wildcards.first), int(wildcards.last)
         segments = self.segments(arm)
-        if last > dict(segments).get(first, -1):
+        start, end = next((one for one in segments if one[0] <= first <= one[1]), (-1, -1))
+        before = [_segment_path(arm, wildcards.seed, start, end) for start, end in segments if end == first - 1]
+        if first > start:  # a part of a segment: it goes on from a step whose receipt lies beside the segment's
+            beside = Path(_segment_path(arm, wildcards.seed, start, end)).with_name(f"step{first - 1:04d}.json")
+            before = [beside.as_posix()] if beside.exists() else []
+        if last > end or (first > 0 and not before):
             raise UserError(
                 f"arm `{arm.name}` has no segment of steps {first} to {last}",
-                expected=f"one of: {', '.join(f'{start} to {end}' for start, end in segments)}",
+                expected=f"one of: {', '.join(f'{one} to {end}' for one, end in segments)}, or a part that goes on "
+                "from a finished step",
                 fix="see the arm's `steps`, and --config steps_per_job",
             )
-        before = [_segment_path(arm, wildcards.seed, start, end) for start, end in segments if end == first - 1]
         rows = arm.rows if specs.reads_rows(arm, first, last) else []
         return {
             **_shared("base", "knowledge", "gate"),

@@ -14,7 +14,7 @@ from typing import Any
 
 from internalize.inputs import segment_receipt
 from internalize.study_rows import harvest_of, parent_of
-from internalize.workflow import RECEIPTS, Inputs, Plan
+from internalize.workflow import PICTURES, RECEIPTS, Inputs, Plan
 
 STAGE_OF_RULE = {"evals_base": "evals"}
 """Rules that run another rule's stage."""
@@ -83,7 +83,7 @@ def _jobs(plan: Plan) -> Iterator[Job]:
         read = plan.evals_inputs(SimpleNamespace(**words))
         yield _job(plan, "evals", f"{RECEIPTS}/evals/{arm.name}/seed{seed}.json", _flat(read), **words)
     yield _job(plan, "report", f"{RECEIPTS}/report.json", _flat(plan.report_inputs(None)))
-    yield _job(plan, "graphs", "results/dag.svg", ())
+    yield _job(plan, "graphs", PICTURES[0], ())
 
 
 def _rows(plan: Plan) -> list[str]:
