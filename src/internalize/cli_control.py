@@ -20,6 +20,7 @@ from internalize.cli_plan import (
     config_of,
     repository,
 )
+from internalize.errors import UserError
 
 if TYPE_CHECKING:
     from internalize.control.drive import Driver
@@ -31,6 +32,9 @@ ProfileOption = Annotated[str, typer.Option("--profile", help="Snakemake profile
 PrefixOption = Annotated[
     str | None, typer.Option("--prefix", help="job-name prefix; default: slurm-jobname-prefix of profiles/slurm")
 ]
+SlurmOption = Annotated[bool, typer.Option("--slurm/--no-slurm", help="look into the Slurm queue")]
+WIDTH = 140
+"""Columns of a board that goes into a file or a pipe."""
 EXTRA = {"allow_extra_args": True, "ignore_unknown_options": False}
 
 
@@ -66,9 +70,135 @@ def rerun(
         raise typer.Exit(status)
 
 
+def status(
+    study: StudyOption = None,
+    arms: ArmsOption = None,
+    set: SetOption = None,
+    steps_per_job: StepsOption = None,
+    profile: ProfileOption = "local",
+    prefix: PrefixOption = None,
+    watch: Annotated[bool, typer.Option("--watch", help="look again and again until nothing runs")] = False,
+    every: Annotated[float, typer.Option("--every", help="seconds between looks", min=0.5)] = 5.0,
+    store: StoreFolder = Path("store"),
+    dry_run: DryOption = False,
+) -> None:
+    """Show every arm and step: done, running, queued, failed; live jobs, time left, the last errors."""
+    import time
+
+    from rich.console import Console
+    from rich.live import Live
+
+    from internalize.control import slurm
+    from internalize.control.board import render
+    from internalize.control.status import look
+    from internalize.store import Store
+
+    plan, driver = _plan(study, arms, set, steps_per_job, profile)
+    prefix = prefix or _prefix(driver)
+    if dry_run:
+        typer.echo(f"reads: {store}, results/receipts, results/budget, .snakemake/log, /proc")
+        typer.echo(f"calls: {' '.join(slurm.command())}" if slurm.present() else "calls: nothing (no Slurm here)")
+        return
+    console = Console()
+    console = console if console.is_terminal else Console(width=WIDTH)
+    if not watch:
+        console.print(render(look(plan, Store(store), Path(), prefix)), soft_wrap=False)
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            # receipts may have appeared that cut an arm short: the plan is made anew
+            board = look(_plan(study, arms, set, steps_per_job, profile)[0], Store(store), Path(), prefix)
+            live.update(render(board), refresh=True)
+            if not board.live:
+                return
+            time.sleep(every)
+
+
+def cancel(
+    arm: Annotated[str | None, typer.Option("--arm", help="end the jobs of one arm; default: everything")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="and of one seed")] = None,
+    prefix: PrefixOption = None,
+    wait: Annotated[float, typer.Option("--wait", help="seconds to wait for the end", min=0)] = 60.0,
+    use_slurm: SlurmOption = True,
+    dry_run: DryOption = False,
+) -> None:
+    """End Snakemake and its jobs, here and in Slurm. What is committed stays; the next run goes on behind it."""
+    from internalize.control import stop
+
+    if seed is not None and arm is None:
+        raise UserError("a seed of which arm?", where="--seed", got=str(seed), expected="--arm beside it")
+    chosen_prefix = prefix or _slurm_prefix()
+    now = stop.chosen(stop.live(Path(), chosen_prefix, use_slurm), (arm, seed))
+    if not now:
+        typer.echo("nothing of this study runs" if arm is None else "nothing of this arm runs")
+        return
+    if dry_run:
+        for line in now.lines():
+            typer.echo(f"would end: {line}")
+        return
+    left = stop.cancel(Path(), chosen_prefix, (arm, seed), wait, use_slurm, typer.echo)
+    if left:
+        raise UserError("some jobs have not ended yet", got="; ".join(left.lines()), fix="wait, then call this again")
+
+
+def unlock(
+    study: StudyOption = None,
+    arms: ArmsOption = None,
+    set: SetOption = None,
+    steps_per_job: StepsOption = None,
+    profile: ProfileOption = "local",
+    prefix: PrefixOption = None,
+    wait: Annotated[float, typer.Option("--wait", help="seconds to wait for jobs of a killed run", min=0)] = 600.0,
+    end_jobs: Annotated[bool, typer.Option("--cancel", help="end such jobs instead of waiting")] = False,
+    use_slurm: SlurmOption = True,
+    dry_run: DryOption = False,
+) -> None:
+    """Free the directory after a killed run, once none of its jobs runs any more."""
+    from internalize.control import stop
+    from internalize.control.drive import Driver
+
+    home = repository()
+    driver = Driver(home, config_of(study, arms, set, steps_per_job), profile)
+    chosen_prefix = prefix or _prefix(driver)
+    if dry_run:
+        now = stop.live(Path(), chosen_prefix, use_slurm)
+        for line in now.lines():
+            typer.echo(f"{'would end' if end_jobs and not now.drivers else 'runs'}: {line}")
+        locks = len(stop.locked(Path()))
+        after = "" if not now else ": Snakemake runs" if now.drivers else " after these jobs have ended"
+        typer.echo(
+            f"would {'not unlock' if now.drivers else 'unlock'}{after} ({locks} locks)" if locks else "not locked"
+        )
+        return
+    stop.unlock(Path(), chosen_prefix, driver, wait, end_jobs, use_slurm, typer.echo)
+
+
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
     app.command(context_settings=EXTRA)(rerun)
+    app.command()(status)
+    app.command()(cancel)
+    app.command()(unlock)
+
+
+def _prefix(driver: Driver) -> str | None:
+    """`slurm-jobname-prefix` of the profile, or of profiles/slurm."""
+    from internalize.control.drive import profile_settings
+
+    for name in (driver.profile, "slurm"):
+        found = profile_settings(name, driver.repository).get("slurm-jobname-prefix")
+        if found:
+            return str(found)
+    return None
+
+
+def _slurm_prefix() -> str | None:
+    from internalize.control.drive import Driver
+
+    try:
+        return _prefix(Driver(repository(), {}, "slurm"))
+    except UserError:
+        return None
 
 
 def _plan(

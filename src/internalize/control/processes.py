@@ -16,6 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
+NOT_DRIVING = frozenset({"--mode", "--unlock", "-n", "--dry-run", "--rulegraph", "--dag", "--lint"})
+"""Words of a Snakemake that runs no jobs, or that runs within one."""
+JOBS = frozenset({"stage", "segment", "graphs"})
+"""Commands that rules call."""
 OUTPUT = re.compile(
     r"receipts/(?:arms/(?P<arm>[^/]+)/seed(?P<seed>\d+)/steps(?P<first>\d{4})-(?P<last>\d{4})/"
     r"|evals/(?P<evals>[^/]+)/seed(?P<eseed>\d+)\.json)"
@@ -34,7 +38,7 @@ class Process:
     @property
     def what(self) -> str:
         """In short: `snakemake`, or the stage and its receipt."""
-        return "snakemake" if self.driver else f"{' '.join(self.words[1:3])} {self.output}".strip()
+        return "snakemake" if self.driver else f"{self.words[1]} {self.output}".strip()
 
     @property
     def output(self) -> str:
@@ -79,11 +83,11 @@ def _process(pid: int, words: Sequence[str]) -> Process | None:
     """The process of a command line; None when it is neither Snakemake nor a stage."""
     names = [Path(word).name for word in words[:4]]
     if "snakemake" in names or "snakemake.__main__" in names:
-        if "--mode" in words or "--unlock" in words or "-n" in words or "--dry-run" in words:
-            return None  # a job's own Snakemake, or one that runs nothing
+        if NOT_DRIVING & set(words):
+            return None
         return Process(pid, tuple(words), True)
-    for at, name in enumerate(names):
-        if name in ("internalize", "internalize.cli", "cli.py") and words[at + 1 : at + 2] in (["stage"], ["segment"]):
+    for at, name in enumerate(names[: len(words) - 1]):
+        if name in ("internalize", "internalize.cli", "cli.py") and words[at + 1] in JOBS:
             return Process(pid, tuple(words[at:]), False)
     return None
 
