@@ -1,6 +1,6 @@
-"""`internalize plan`: what a study will cost, before anything is submitted.
+"""`internalize plan` and `lanes`: what a study will cost, and how it looks, before anything is submitted.
 
-Invariant: it reads the study, the receipts and the store, and writes nothing but what it prints.
+Invariant: it reads the study, the receipts and the store, and writes nothing but the pictures that it is asked for.
 """
 
 from __future__ import annotations
@@ -80,6 +80,32 @@ def plan(
         raise over_budget(verdict)
 
 
+def lanes(
+    study: StudyOption = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="SVG file to write")] = Path("lanes.svg"),
+    arms: ArmsOption = None,
+    set: SetOption = None,
+) -> None:
+    """Draw the arms of a study as lanes: steps by phase, with the rows and harvests that feed them."""
+    from internalize.files import write_text
+    from internalize.report.lanes import lanes_svg
+
+    write_text(output, lanes_svg(make_plan(study, arms, set, None).study))
+    typer.echo(f"drawn: {output}")
+
+
+def docs(
+    folder: Annotated[Path, typer.Option("--folder", help="where the pictures go")] = Path("docs/dag"),
+) -> None:
+    """Draw the study files of this repository for docs/dag (called by `make docs`)."""
+    from internalize.report.dag_pages import write_pages
+
+    for path in write_pages(repository(), folder):
+        typer.echo(f"drawn: {path}")
+
+
 def register(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Adds the commands."""
     app.command()(plan)
+    app.command()(lanes)
+    app.command(hidden=True)(docs)
