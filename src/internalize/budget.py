@@ -33,7 +33,7 @@ from internalize.store import Store
 ENVIRONMENT = "INTERNALIZE_ACCOUNT"
 """Variable in which the workflow tells its jobs the terms, as JSON."""
 SPENT = "spent"
-NOT_ENTRIES = frozenset({SPENT, "leases"})
+NOT_ENTRIES = frozenset({SPENT, "leases", "scratch"})
 MARKS = Path("results/budget")
 AFTER_THE_ARMS = frozenset({"evals", "evals_base", "report", "convert", "archive"})
 """Stages that money is kept back for, and that are not stopped: without them the committed steps say nothing."""

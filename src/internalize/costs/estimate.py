@@ -85,6 +85,7 @@ class Sum:
     """The same after retention."""
     files: int = 0
     sources: tuple[str, ...] = ()
+    """Where the figures of what is left to do come from; what is done has been measured."""
 
     def plain(self) -> dict[str, Any]:
         """As JSON values, rounded to what an estimate can say."""
@@ -112,6 +113,8 @@ class Estimate:
     found: Found
     keep: Any
     """The study's `retention`, or None."""
+    published: dict[tuple[str, int], list[int]]
+    """Steps of each arm and seed that become model folders."""
     spent: float
     """Node-hours that the study has used so far, failed jobs included."""
     stored: int
@@ -155,7 +158,7 @@ class Estimate:
             peak_bytes=sum(part.size for part in seen.values()),
             kept_bytes=self._kept(chosen),
             files=sum(part.files for part in seen.values()),
-            sources=tuple(sorted({part.source for part in seen.values()})),
+            sources=tuple(sorted({part.source for part in seen.values() if not part.done} or {MEASURED})),
         )
 
     def by_stage(self) -> dict[str, Sum]:
@@ -169,17 +172,21 @@ class Estimate:
         return {str(arm): self.total(one for one in self.priced if one.job.arm == arm) for arm in arms}
 
     def _kept(self, chosen: Iterable[Priced]) -> int:
-        runs: dict[tuple[str | None, int | None], list[Part]] = {}
-        stays: dict[str, int] = {}
+        runs: dict[tuple[str, int], list[Part]] = {}
+        sizes: dict[str, int] = {}
         for one in chosen:
+            sizes |= {part.identity: part.size for part in one.parts}
             if one.job.stage == "segment":
-                runs.setdefault((one.job.arm, one.job.seed), []).extend(one.parts)
-            else:
-                stays |= {part.identity: part.size for part in one.parts}
-        for parts in runs.values():
-            steps = kept(len(parts), self.keep)
-            stays |= {part.identity: part.size for part in parts if part.step in steps}
-        return sum(stays.values())
+                runs.setdefault((str(one.job.arm), int(one.job.seed or 0)), []).extend(one.parts)
+        stays = {
+            part.identity
+            for run, parts in runs.items()
+            for steps in [kept([part.step for part in parts], self.keep, self.published.get(run, ()))]
+            for part in parts
+            if part.step in steps
+        }
+        steps_of_all = {part.identity for parts in runs.values() for part in parts}
+        return sum(sizes.values()) - self.model.checkpoint_bytes() * len(steps_of_all - stays)
 
 
 def critical_path(jobs: Iterable[Priced]) -> float:
@@ -210,6 +217,7 @@ def estimate(plan: Plan, store: Store | None = None) -> Estimate:
         priced,
         found,
         getattr(plan.study, "retention", None),
+        _published(plan),
         spent_node_hours(store, plan.study.name),
         stored_bytes(store),
     )
@@ -225,7 +233,7 @@ class _Pricer:
     base: str | None
 
     def price(self, jobs: Iterable[Job]) -> Iterator[Priced]:
-        before: dict[tuple[str, int], str] = {}
+        before: dict[str, str] = {}
         work = False
         for job in jobs:
             parts = self._steps(job, before) if job.stage == "segment" else (self._whole(job, work),)
@@ -241,13 +249,15 @@ class _Pricer:
         plays = job.stage in ("segment", "gate", "harvest", "evals")
         return Priced(job, nodes, nodes * cost.gpus_per_node if plays else 0.0, start, cost.queue_s, parts)
 
-    def _steps(self, job: Job, before: dict[tuple[str, int], str]) -> tuple[Part, ...]:
+    def _steps(self, job: Job, before: dict[str, str]) -> tuple[Part, ...]:
+        """The steps of a segment; `before` holds, by receipt, what identifies the last step of the segments so far."""
         run = str(job.arm), int(job.seed or 0)
+        identity = next((before[path] for path in job.inputs if path in before), None)
         ranks = ranks_of(self.plan.arms[run[0]])
         parts = []
         for step in range(int(job.spec["first"]), int(job.spec["last"]) + 1):
             settings = step_settings(job.spec, step)
-            before[run] = digest([before.get(run), settings.spec])
+            identity = digest([identity, settings.spec])
             receipt = self.found.steps.get((*run, step))
             exact = read_entry(self.store, receipt) if receipt is not None else None
             mean = self.measured.mean("step", settings.spec, self.base)
@@ -257,7 +267,7 @@ class _Pricer:
                 reading = Reading(self.model.step_seconds(settings.spec), size, files, False)
             parts.append(
                 Part(
-                    before[run],
+                    identity,
                     reading.seconds,
                     reading.size,
                     reading.files,
@@ -267,6 +277,7 @@ class _Pricer:
                     step,
                 )
             )
+        before[job.output] = str(identity)
         return tuple(parts)
 
     def _whole(self, job: Job, work: bool) -> Part:
@@ -277,6 +288,13 @@ class _Pricer:
         if reading is None:
             reading = Reading(self.model.stage_seconds(job.stage, job.spec), 0, 0, False)
         return Part(job.output, reading.seconds, reading.size, reading.files, source, done)
+
+
+def _published(plan: Plan) -> dict[tuple[str, int], list[int]]:
+    converted = getattr(plan, "converted_steps", None)
+    if converted is None:
+        return {}
+    return {(arm.name, seed): converted(arm, seed) for arm in plan.arms.values() for seed in arm.seeds}
 
 
 def _best(exact: Reading | None, mean: Reading | None) -> tuple[Reading | None, str]:

@@ -54,7 +54,7 @@ def find_done(jobs: Iterable[Job], plan: Plan, store: Store) -> Found:
 def _find_steps(job: Job, read: dict[str, Receipt | None], plan: Plan, store: Store, found: Found) -> None:
     arm, seed = str(job.arm), int(job.seed or 0)
     first, last = int(job.spec["first"]), int(job.spec["last"])
-    previous = found.steps.get((arm, seed, first - 1))
+    previous = next((receipt for path, receipt in read.items() if input_name(path) == "step"), None)
     receipts = {name: receipt for path, receipt in read.items() if (name := input_name(path)) and receipt is not None}
     for step in range(first, last + 1):
         settings = step_settings(job.spec, step)

@@ -118,7 +118,7 @@ def _cells(part: Sum) -> tuple[str, ...]:
         size(part.peak_bytes),
         size(part.kept_bytes),
         f"{part.files}" if part.files else "-",
-        "done, " + _sources(part) if done else _sources(part),
+        "done" if done else _sources(part),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 
 from internalize.schedule import phases, resets
-from internalize.study import Study, resolved_arm
+from internalize.study import Study, resolved_arm, runnable_arms
 from internalize.study_arms import Arm
 from internalize.study_rows import harvest_of, parent_of
 
@@ -47,7 +47,7 @@ class Box:
 
 
 def lanes_svg(study: Study) -> str:
-    """The picture as SVG text; prepared arms, which do not run, are drawn in outline."""
+    """The picture as SVG text; arms that do not run are drawn in outline."""
     arms = [resolved_arm(study, name) for name in study.arms]
     top = 64.0
     lane_y = {arm.name: top + LANE * at for at, arm in enumerate(arms)}
@@ -74,8 +74,9 @@ def lanes_svg(study: Study) -> str:
     ]
     for arm in arms:
         parts += _feeds(arm, places, lane_y[arm.name], names_x)
+    runs = {arm.name for arm in runnable_arms(study)}
     for arm in arms:
-        parts += _lane(arm, study, lane_y[arm.name], names_x, steps_x, evals_x, width)
+        parts += _lane(arm, arm.name in runs, lane_y[arm.name], names_x, steps_x, evals_x, width)
     for name, box in places.items():
         parts.append(_named(box, name.partition(":")[2], "#ffffff" if name.startswith("harvest:") else PALE))
     parts += _row_edges(study, rows, places)
@@ -143,8 +144,8 @@ def _row_edges(study: Study, rows: Iterable[str], places: Mapping[str, Box]) -> 
     return edges
 
 
-def _lane(arm: Arm, study: Study, y: float, names_x: float, steps_x: float, evals_x: float, width: float) -> list[str]:
-    planned = arm.status == "prepared"
+def _lane(arm: Arm, runs: bool, y: float, names_x: float, steps_x: float, evals_x: float, width: float) -> list[str]:
+    planned = not runs
     parts = [
         f'<line x1="{_n(names_x)}" y1="{_n(y + LANE - 4)}" x2="{_n(width - MARGIN)}" y2="{_n(y + LANE - 4)}"'
         ' stroke="#e6e6e6"/>',
@@ -184,7 +185,7 @@ def _lane(arm: Arm, study: Study, y: float, names_x: float, steps_x: float, eval
         f'<rect x="{_n(evals_x)}" y="{_n(y)}" width="58" height="{BAR}" rx="3" fill="{PALE}" stroke="{LINE}"{dash}/>'
     )
     count = len(arm.seeds)
-    label = "prepared" if planned else f"{count} seed{'s' if count > 1 else ''}"
+    label = arm.status if planned else f"{count} seed{'s' if count > 1 else ''}"
     parts.append(_text(evals_x + 29, y + 15, label, size=10, anchor="middle", fill=INK))
     return parts
 
