@@ -11,9 +11,11 @@ repository = Path(str(workflow.current_basedir))  # also right when another Snak
 prepare_environment(repository)
 try:
     plan = Plan.from_config(config, repository)
-    plan.export_terms()
 except UserError as error:
     raise WorkflowError(str(error)) from None
+
+
+plan.export_terms()
 
 
 wildcard_constraints:

@@ -7,7 +7,6 @@ without recomputing what it has.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -18,13 +17,7 @@ Phase = Literal["sft", "rl", "joint"]
 
 def phases(arm: Arm) -> list[Phase]:
     """The phase of each step, `arm.steps` of them."""
-    return list(_phases(arm.schedule, arm.steps))
-
-
-@lru_cache(maxsize=1024)
-def _phases(schedule: NoSft | SftFirst | SftInterleaved | SftFreq | SftJoint, steps: int) -> tuple[Phase, ...]:
-    """Remembered: the workflow asks for the phases of an arm several times a job."""
-    return tuple(phase_at(schedule, step) for step in range(steps))
+    return [phase_at(arm.schedule, step) for step in range(arm.steps)]
 
 
 def phase_at(schedule: NoSft | SftFirst | SftInterleaved | SftFreq | SftJoint, step: int) -> Phase:

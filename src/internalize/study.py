@@ -168,14 +168,14 @@ class Study(Settings):
     """RL updates."""
     sft: SftSettings = SftSettings()
     """SFT updates."""
-    guard: GuardThresholds = GuardThresholds()
-    """Thresholds of the collapse guard: an arm that breaks one is stopped and keeps its last good step."""
-    evals: Evals = Evals()
-    """Evals."""
     budget: Budget | None = None
     """What the study may use; null: no limit."""
     cost: Cost = Cost()
     """What its jobs are taken to cost until they have been measured."""
+    guard: GuardThresholds = GuardThresholds()
+    """Thresholds of the collapse guard: an arm that breaks one is stopped and keeps its last good step."""
+    evals: Evals = Evals()
+    """Evals."""
     defaults: ArmDefaults = ArmDefaults()
     """Settings of every arm that does not set them itself."""
     arms: Annotated[dict[Name, ArmEntry], Field(min_length=1)]

@@ -56,14 +56,14 @@ class Plan:
     ) -> None:
         self.study = study
         self.repository = repository
+        self._codes: dict[str, str] = {}
+        self._ends: dict[tuple[str, int], list[tuple[int, int]]] = {}
         self.words = list(words)
         self.steps_per_job = steps_per_job
         self.arms = {arm.name: arm for arm in runnable_arms(study)}
         if not self.arms:
             raise UserError("no arm to run", where="arms", got="only arms with `status: prepared`")
         self._fingerprints = Fingerprints(cache=CACHE)
-        self._codes: dict[str, str] = {}
-        self._ends: dict[tuple[str, int], list[tuple[int, int]]] = {}
         shipped = study.base.prebuilt
         self._prebuilt_digest = prebuilt_digest(found(shipped, repository)) if shipped is not None else None
 
@@ -167,23 +167,19 @@ class Plan:
         """
         arm, first, last = self.arms[wildcards.arm], int(wildcards.first), int(wildcards.last)
         segments = self.segments(arm)
-        start, end = next((one for one in segments if one[0] <= first <= one[1]), (-1, -1))
-        before = [_segment_path(arm, wildcards.seed, start, end) for start, end in segments if end == first - 1]
-        if first > start:  # a part of a segment: it goes on from a step whose receipt lies beside the segment's
-            beside = Path(_segment_path(arm, wildcards.seed, start, end)).with_name(f"step{first - 1:04d}.json")
-            before = [beside.as_posix()] if beside.exists() else []
-        if last > end or (first > 0 and not before):
+        inside, part_end = self._part(arm, wildcards.seed, first)
+        if last > dict(segments).get(first, part_end):
             raise UserError(
                 f"arm `{arm.name}` has no segment of steps {first} to {last}",
-                expected=f"one of: {', '.join(f'{one} to {end}' for one, end in segments)}, or a part that goes on "
-                "from a finished step",
+                expected=f"one of: {', '.join(f'{start} to {end}' for start, end in segments)}",
                 fix="see the arm's `steps`, and --config steps_per_job",
             )
+        before = [_segment_path(arm, wildcards.seed, start, end) for start, end in segments if end == first - 1]
         rows = arm.rows if specs.reads_rows(arm, first, last) else []
         return {
             **_shared("base", "knowledge", "gate"),
             "rows": [f"{RECEIPTS}/rows/{name}.json" for name in rows],
-            "previous": before,
+            "previous": before or inside,
         }
 
     def evals_inputs(self, wildcards: Any) -> Inputs:
@@ -259,6 +255,15 @@ class Plan:
             if seeds:
                 told.append(arm.model_copy(update={"seeds": seeds, "note": f"{arm.note}{note}".removeprefix("; ")}))
         return told
+
+    def _part(self, arm: Arm, seed: int | str, first: int) -> tuple[list[str], int]:
+        """For a part of a segment that goes on from a finished step within it: that step's receipt, which lies beside
+        the segment's, and the segment's last step. Else nothing, and -1."""
+        for start, end in self.segments(arm):
+            before = Path(_segment_path(arm, seed, start, end)).with_name(f"step{first - 1:04d}.json")
+            if start < first <= end and before.exists():
+                return [before.as_posix()], end
+        return [], -1
 
     def _segment_paths(self, arm: Arm, seed: int) -> list[str]:
         return [_segment_path(arm, seed, *segment) for segment in self.segments_to_run(arm, seed)]
