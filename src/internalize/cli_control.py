@@ -42,7 +42,7 @@ def rerun(
     context: typer.Context,
     arm: Annotated[str | None, typer.Option("--arm", help="arm to compute again")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="its seed; default: all")] = None,
-    first: Annotated[int, typer.Option("--from", help="first step to compute again")] = 0,
+    first: Annotated[int | None, typer.Option("--from", help="first step to compute again; default: its first")] = None,
     only: Annotated[
         bool, typer.Option("--only/--cascade", help="nothing but what is named / also what stands behind it")
     ] = False,
@@ -61,7 +61,9 @@ def rerun(
     from internalize.store import Store
 
     plan, driver = _plan(study, arms, set, steps_per_job, profile, tuple(context.args))
-    chosen = select(Wish(arm, seed, first, only, stage, rows), plan, Store(store))
+    chosen = select(
+        Wish(arm, seed, first if first is not None else _first(plan, arm), only, stage, rows), plan, Store(store)
+    )
     if dry_run:
         _print_preview(preview(chosen, plan, driver, Store(store)), chosen)
         return
@@ -216,6 +218,12 @@ def _plan(
     home = repository()
     config = {**profile_config(profile, home), **config_of(study, arms, set, steps)}
     return Plan.from_config(config, home), Driver(home, config, profile, extra)
+
+
+def _first(plan: Plan, arm: str | None) -> int:
+    from internalize.control.rerun import own_steps
+
+    return own_steps(plan.arms[arm]).start if arm in plan.arms else 0
 
 
 def _print_preview(shown: Preview, chosen: Selection) -> None:

@@ -22,6 +22,7 @@ from internalize.inputs import SEGMENT, segment_receipt
 from internalize.receipts import Receipt, read_receipt, write_receipt
 from internalize.stages import STAGES
 from internalize.store import RECEIPT, Store
+from internalize.study_arms import Arm
 from internalize.study_checks import unknown_name
 from internalize.workflow import RECEIPTS, Plan
 
@@ -157,6 +158,12 @@ def without(priced: Estimate, chosen: Selection) -> Estimate:
     return replace(priced, priced=again)
 
 
+def own_steps(arm: Arm) -> range:
+    """The steps of an arm that are its own, not those of an arm that it continues."""
+    inherited = len(getattr(arm, "inherited", []))
+    return range(inherited, inherited + arm.steps)
+
+
 def _check_names(wish: Wish, plan: Plan) -> None:
     if wish.rows is not None and wish.rows not in plan.study.rows:
         raise unknown_name("row set", wish.rows, plan.study.rows, "--rows")
@@ -167,12 +174,11 @@ def _check_names(wish: Wish, plan: Plan) -> None:
         if wish.seed is not None and wish.seed not in arm.seeds:
             seeds = ", ".join(map(str, arm.seeds))
             raise UserError(f"arm `{arm.name}` has no such seed", where="--seed", got=str(wish.seed), expected=seeds)
-        if not 0 <= wish.first < arm.steps:
+        own = own_steps(arm)
+        if wish.stage is None and wish.first not in own:
+            expected = f"{own.start} to {own.stop - 1}"
             raise UserError(
-                f"arm `{arm.name}` has no such step",
-                where="--from",
-                got=str(wish.first),
-                expected=f"0 to {arm.steps - 1}",
+                f"arm `{arm.name}` has no such step", where="--from", got=str(wish.first), expected=expected
             )
     stages = [*STAGES, *STEP_STAGES]
     if wish.stage is not None and wish.stage not in stages:
@@ -203,7 +209,7 @@ def _add_stage(chosen: Selection, wish: Wish, jobs: Sequence[Job], found: Found)
 
 def _add_steps(chosen: Selection, wish: Wish, plan: Plan, jobs: Sequence[Job], found: Found) -> None:
     arm = plan.arms[str(wish.arm)]
-    last = wish.first if wish.only else arm.steps - 1
+    last = wish.first if wish.only else own_steps(arm).stop - 1
     seeds = {job.seed for job in jobs if job.arm == arm.name and _of(job, wish)}
     _add_found(chosen, found, lambda a, s, step: a == arm.name and s in seeds and wish.first <= step <= last)
     if wish.only:
@@ -256,7 +262,7 @@ def _single(job: Listed, priced: Estimate, chosen: Selection) -> Priced | None:
         if one.job.stage == "segment" and (one.job.arm, one.job.seed) == (arm, seed):
             parts = tuple(part for part in one.parts if first <= part.step <= last)
             if parts:
-                cut = Job("segment", dict(job.wildcards), job.output, one.job.inputs, one.job.spec)
+                cut = replace(one.job, wildcards=dict(job.wildcards), output=job.output)
                 return replace(one, job=cut, parts=parts)
     return None
 

@@ -13,6 +13,7 @@ from internalize.budget import read_mark
 from internalize.control import processes, slurm
 from internalize.control.failures import Failure, last_failures
 from internalize.control.processes import Process
+from internalize.control.rerun import own_steps
 from internalize.control.slurm import SlurmJob
 from internalize.costs.estimate import Estimate, Priced, critical_path, estimate
 from internalize.errors import UserError
@@ -125,7 +126,9 @@ def _row(
         active |= dict.fromkeys(one.steps, RUNNING if one.state in ("RUNNING", "COMPLETING") else QUEUED)
     steps: list[tuple[str, str]] = []
     current = False
-    for step, phase in enumerate(phases(plan.arms[arm])):
+    order = phases(plan.arms[arm])
+    for step in own_steps(plan.arms[arm]):
+        phase = order[step]
         if step in done:
             state = STOPPED if done[step].status == "stopped" else DONE
         elif active.get(step) == RUNNING:

@@ -86,7 +86,7 @@ def _known(job: Job, read: dict[str, Receipt | None], found: Found) -> dict[str,
             return None
         name = input_name(path)
         if job.stage == "rows" and name.startswith("rows."):
-            name = "of"
+            name = "of"  # the rules give these names (rules/*.smk)
         if job.stage == "rows" and name.startswith("harvest."):
             name = "harvest"
         if not name.startswith("step"):

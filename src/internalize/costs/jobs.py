@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 from internalize.inputs import segment_receipt
+from internalize.study_arms import Arm
 from internalize.study_rows import harvest_of, parent_of
 from internalize.workflow import PICTURES, RECEIPTS, Inputs, Plan
 
 STAGE_OF_RULE = {"evals_base": "evals"}
-"""Rules that run another rule's stage."""
+"""Rules that run another stage than the one of their name."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,8 @@ class Job:
     output: str
     inputs: tuple[str, ...]
     spec: dict[str, Any]
-
-    @property
-    def stage(self) -> str:
-        """Stage that the rule runs; `segment` for steps of an arm."""
-        return STAGE_OF_RULE.get(self.rule, self.rule)
+    stage: str
+    """Stage that the rule runs; `segment` for steps of an arm."""
 
     @property
     def arm(self) -> str | None:
@@ -61,8 +59,12 @@ def jobs_of(plan: Plan) -> list[Job]:
 
 def _jobs(plan: Plan) -> Iterator[Job]:
     shared = (f"{RECEIPTS}/base.json", f"{RECEIPTS}/knowledge.json")
-    yield _job(plan, "knowledge", f"{RECEIPTS}/knowledge.json", ())
-    yield _job(plan, "base", f"{RECEIPTS}/base.json", ())
+    game = _game(plan)
+    for path in game:
+        yield _job(plan, "fetch_game", path, ())
+    yield _job(plan, "knowledge", f"{RECEIPTS}/knowledge.json", game)
+    fetched = bool(getattr(plan, "fetches_base", False))
+    yield replace(_job(plan, "base", f"{RECEIPTS}/base.json", ()), stage="fetch_base" if fetched else "base")
     yield _job(plan, "gate", f"{RECEIPTS}/gate.json", shared)
     rows = _rows(plan)
     for name in dict.fromkeys(harvest for one in rows if (harvest := harvest_of(plan.study.rows[one]))):
@@ -70,7 +72,7 @@ def _jobs(plan: Plan) -> Iterator[Job]:
     for name in rows:
         read = plan.rows_inputs(SimpleNamespace(rows=name))
         yield _job(plan, "rows", f"{RECEIPTS}/rows/{name}.json", _flat(read), rows=name)
-    runs = [(arm, seed) for arm in plan.arms.values() for seed in plan.seeds_to_run(arm)]
+    runs = [(arm, seed) for arm in _in_order(plan) for seed in plan.seeds_to_run(arm)]
     for arm, seed in runs:
         for first, last in plan.segments_to_run(arm, seed):
             words = {"arm": arm.name, "seed": str(seed), "first": f"{first:04d}", "last": f"{last:04d}"}
@@ -84,6 +86,27 @@ def _jobs(plan: Plan) -> Iterator[Job]:
         yield _job(plan, "evals", f"{RECEIPTS}/evals/{arm.name}/seed{seed}.json", _flat(read), **words)
     yield _job(plan, "report", f"{RECEIPTS}/report.json", _flat(plan.report_inputs(None)))
     yield _job(plan, "graphs", PICTURES[0], ())
+
+
+def _game(plan: Plan) -> tuple[str, ...]:
+    """The receipt of a game that is fetched first, if the study's is."""
+    receipt = getattr(plan, "game_receipt", None)
+    return tuple(receipt()) if receipt is not None else ()
+
+
+def _in_order(plan: Plan) -> list[Arm]:
+    """The arms, each behind the one that it continues."""
+    ordered: dict[str, Arm] = {}
+
+    def put(arm: Arm) -> None:
+        before = getattr(arm, "continues", None)
+        if before in plan.arms:
+            put(plan.arms[before])
+        ordered.setdefault(arm.name, arm)
+
+    for arm in plan.arms.values():
+        put(arm)
+    return list(ordered.values())
 
 
 def _rows(plan: Plan) -> list[str]:
@@ -101,7 +124,7 @@ def _rows(plan: Plan) -> list[str]:
 
 def _job(plan: Plan, rule: str, output: str, inputs: tuple[str, ...], **wildcards: str) -> Job:
     spec = json.loads(plan.spec(rule)(SimpleNamespace(**wildcards)))
-    return Job(rule, wildcards, output, inputs, spec)
+    return Job(rule, wildcards, output, inputs, spec, STAGE_OF_RULE.get(rule, rule))
 
 
 def _flat(inputs: Inputs) -> tuple[str, ...]:

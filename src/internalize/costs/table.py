@@ -5,6 +5,7 @@ Invariant: both show the same figures, and every row says where its figures come
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ from internalize.costs.model import GIB, TB
 from internalize.costs.verdict import Verdict
 
 COLUMNS = ("to run / all", "node-hours", "GPU-hours", "wall", "disk at peak", "kept", "files", "figures")
-WIDTH = 120
+RULE = re.compile(r"^ *rule (\w+):", re.M)
+OPTIONAL = frozenset({"harvest", "rows", "fetch_game"})
+"""Rules that a study may have no job of."""
+WIDTH = 150
 """Columns of a table that goes into a file or a pipe."""
 SOURCES = {MEASURED: "measured", MEAN: "mean", MODEL: "model"}
 
@@ -84,9 +88,8 @@ def rules_without_price(repository: Path, priced: Estimate) -> list[str]:
     found = set()
     for path in [repository / "Snakefile", *sorted((repository / "rules").glob("*.smk"))]:
         if path.is_file():
-            lines = path.read_text().splitlines()
-            found |= {line.removeprefix("rule ").rstrip(": ") for line in lines if line.startswith("rule ")}
-    return sorted(found - known - {"harvest", "rows"})
+            found |= set(RULE.findall(path.read_text()))
+    return sorted(found - known - OPTIONAL)
 
 
 def size(count: float) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from internalize.schedule import phases, resets
+from internalize.schedule import cite_weights, phases, resets
 from internalize.study import Study, resolved_arm, runnable_arms
 from internalize.study_arms import Arm
 from internalize.study_rows import harvest_of, parent_of
@@ -55,7 +55,7 @@ def lanes_svg(study: Study) -> str:
     places, x = _feeders(study, arms, rows, lane_y)
     names_x = x + COLUMN
     steps_x = names_x + CHAR * max(len(_title(arm)) for arm in arms) + 16
-    longest = max(arm.steps for arm in arms)
+    longest = max(len(phases(arm)) for arm in arms)
     evals_x = steps_x + longest * (BOX + GAP) + 14
     width = evals_x + 64 + MARGIN
     height = max([top + LANE * len(arms), *(box.y + box.h + 10 for box in places.values())]) + 60
@@ -152,12 +152,15 @@ def _lane(arm: Arm, runs: bool, y: float, names_x: float, steps_x: float, evals_
         _text(names_x, y + 15, _title(arm), fill="#8a8a8a" if planned else INK),
     ]
     order = phases(arm)
+    inherited = len(getattr(arm, "inherited", []))
     cleared = resets(order, arm.rl.frozen_adam)
     for step, phase in enumerate(order):
         x = steps_x + step * (BOX + GAP)
-        style = (
-            f'fill="none" stroke="{COLOURS[phase]}" stroke-dasharray="3 2"' if planned else f'fill="{COLOURS[phase]}"'
-        )
+        style = f'fill="{COLOURS[phase]}"'
+        if planned:
+            style = f'fill="none" stroke="{COLOURS[phase]}" stroke-dasharray="3 2"'
+        elif step < inherited:
+            style += ' fill-opacity="0.3"'
         parts.append(
             f'<rect x="{_n(x)}" y="{_n(y)}" width="{BOX}" height="{BAR}" rx="3" {style}>'
             f"<title>{escape(_step_title(arm, step, phase, cleared[step]))}</title></rect>"
@@ -169,13 +172,12 @@ def _lane(arm: Arm, runs: bool, y: float, names_x: float, steps_x: float, evals_
                 f' fill="{INK}"/>'
             )
     if isinstance(arm.cite_weight, list):
-        weights = iter(arm.cite_weight)
-        for step, phase in enumerate(order):
-            if phase != "rl":
+        for step, (phase, weight) in enumerate(zip(order, cite_weights(arm), strict=True)):
+            if phase != "rl" and step >= inherited:
                 x = steps_x + step * (BOX + GAP) + BOX / 2
                 fill = COLOURS[phase] if planned else "#ffffff"
-                parts.append(_text(x, y + 15, f"{next(weights):g}", size=9, anchor="middle", fill=fill))
-    end = steps_x + arm.steps * (BOX + GAP)
+                parts.append(_text(x, y + 15, f"{weight:g}", size=9, anchor="middle", fill=fill))
+    end = steps_x + len(order) * (BOX + GAP)
     dash = ' stroke-dasharray="3 2"' if planned else ""
     parts.append(
         f'<line x1="{_n(end)}" y1="{_n(y + BAR / 2)}" x2="{_n(evals_x - 3)}" y2="{_n(y + BAR / 2)}"'
@@ -207,6 +209,8 @@ def _legend(arms: Sequence[Arm], y: float) -> list[str]:
         x += 32 + CHAR * len(text)
     if any(isinstance(arm.cite_weight, list) for arm in arms):
         words.append("number in a step: cite weight")
+    if any(getattr(arm, "inherited", []) for arm in arms):
+        words.append("pale: steps of the arm that it continues")
     words.append("left: harvests (white) and row sets (grey)")
     parts.append(_text(MARGIN, y + 19, "; ".join(words), fill="#6a6a6a"))
     return parts
