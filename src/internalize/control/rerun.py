@@ -53,7 +53,8 @@ class Selection:
     outputs: list[str] = field(default_factory=list)
     """Receipts, as Snakemake knows them, whose jobs must run."""
     targets: list[str] = field(default_factory=list)
-    """What Snakemake is asked for; empty: the whole study."""
+    """What Snakemake is asked for: the outputs, and unless `only` what is made from them and was there already."""
+    only: bool = False
     shared: list[str] = field(default_factory=list)
     """Other receipts that name one of the entries."""
 
@@ -106,8 +107,8 @@ def select(wish: Wish, plan: Plan, store: Store) -> Selection:
         _add_stage(chosen, wish, jobs, found)
     else:
         _add_steps(chosen, wish, plan, jobs, found)
-    if wish.only and not chosen.targets:
-        chosen.targets = list(chosen.outputs)
+    chosen.only = wish.only
+    chosen.targets = list(chosen.outputs) if wish.only else _with_what_follows(chosen.outputs, jobs)
     mine = set(chosen.outputs)
     chosen.shared = [path.as_posix() for path in chosen.paths() if not _belongs(path.as_posix(), wish, mine)]
     return chosen
@@ -162,6 +163,17 @@ def own_steps(arm: Arm) -> range:
     """The steps of an arm that are its own, not those of an arm that it continues."""
     inherited = len(getattr(arm, "inherited", []))
     return range(inherited, inherited + arm.steps)
+
+
+def _with_what_follows(outputs: Sequence[str], jobs: Sequence[Job]) -> list[str]:
+    """The outputs, and the receipts made from them that exist and miss nothing else: what a rerun brings up to date
+    without starting what was never run."""
+    targets = dict.fromkeys(outputs)
+    for job in jobs:
+        read = set(job.inputs)
+        if read & targets.keys() and all(Path(path).exists() for path in (job.output, *(read - targets.keys()))):
+            targets[job.output] = None
+    return list(targets)
 
 
 def _check_names(wish: Wish, plan: Plan) -> None:
@@ -273,7 +285,7 @@ def _receipts() -> list[Path]:
 
 def _set_aside(chosen: Selection, store: Store) -> Iterator[tuple[Path, Path]]:
     """Renames entries and their receipts; yields (place, where it lies now)."""
-    paths = chosen.paths() if not chosen.targets else [Path(path) for path in chosen.outputs if Path(path).exists()]
+    paths = chosen.paths() if not chosen.only else [Path(path) for path in chosen.outputs if Path(path).exists()]
     for place in [*(store.root / entry for entry in chosen.entries), *paths]:
         if place.exists():
             aside = place.with_name(place.name + ASIDE)
