@@ -22,6 +22,8 @@ BOX, GAP, LANE, BAR = 17, 3, 30, 22
 """Width of a step, gap between steps, height of a lane, height of a box (pixels)."""
 CHAR, MARGIN, COLUMN = 6.3, 14, 46
 """Width of a character at 11 px, outer margin, gap between columns."""
+FEEDS = ("#b5651d", "#2f7f86", "#a33c5e", "#6b7a1f", "#7a5aa8", "#3c6fb0", "#8a6d3b", "#5c5c5c")
+"""Of the lines from a row set, in turn, so that each can be followed."""
 INK, PALE, LINE = "#222222", "#f4f4f2", "#9a9a9a"
 FONT = "font-family=\"'DejaVu Sans', Verdana, Helvetica, Arial, sans-serif\""
 
@@ -72,13 +74,17 @@ def lanes_svg(study: Study) -> str:
             if at % 5 == 0 or longest <= 20
         ),
     ]
+    hues = {name: FEEDS[at % len(FEEDS)] for at, name in enumerate(sorted(rows))}
     for arm in arms:
-        parts += _feeds(arm, places, lane_y[arm.name], names_x)
+        parts += _feeds(arm, places, hues, lane_y[arm.name], names_x)
     runs = {arm.name for arm in runnable_arms(study)}
     for arm in arms:
         parts += _lane(arm, arm.name in runs, lane_y[arm.name], names_x, steps_x, evals_x, width)
     for name, box in places.items():
-        parts.append(_named(box, name.partition(":")[2], "#ffffff" if name.startswith("harvest:") else PALE))
+        kind, _, label = name.partition(":")
+        parts.append(
+            _named(box, label, "#ffffff", LINE) if kind == "harvest" else _named(box, label, PALE, hues[label])
+        )
     parts += _row_edges(study, rows, places)
     parts += _legend(arms, height - 32)
     return "\n".join([*parts, "</svg>", ""])
@@ -130,8 +136,8 @@ def _feeders(
     return places, x - COLUMN if places else x
 
 
-def _feeds(arm: Arm, places: Mapping[str, Box], y: float, x: float) -> list[str]:
-    return [_curve(places[f"rows:{name}"].right, (x - 6, y + BAR / 2), tip=True) for name in sorted(arm.rows)]
+def _feeds(arm: Arm, places: Mapping[str, Box], hues: Mapping[str, str], y: float, x: float) -> list[str]:
+    return [_curve(places[f"rows:{name}"].right, (x - 6, y + BAR / 2), hues[name]) for name in sorted(arm.rows)]
 
 
 def _row_edges(study: Study, rows: Iterable[str], places: Mapping[str, Box]) -> list[str]:
@@ -140,7 +146,7 @@ def _row_edges(study: Study, rows: Iterable[str], places: Mapping[str, Box]) -> 
         harvest, parent = harvest_of(study.rows[name]), parent_of(study.rows[name])
         source = f"harvest:{harvest}" if harvest is not None else f"rows:{parent}" if parent is not None else None
         if source is not None:
-            edges.append(_curve(places[source].right, places[f"rows:{name}"].left, tip=True))
+            edges.append(_curve(places[source].right, places[f"rows:{name}"].left, LINE))
     return edges
 
 
@@ -224,20 +230,18 @@ def _step_title(arm: Arm, step: int, phase: str, cleared: bool) -> str:
     return f"{arm.name}, step {step}: {PHASES[phase]}{', Adam moments cleared before it' if cleared else ''}"
 
 
-def _named(box: Box, name: str, fill: str) -> str:
+def _named(box: Box, name: str, fill: str, edge: str) -> str:
     rect = f'<rect x="{_n(box.x)}" y="{_n(box.y)}" width="{_n(box.w)}" height="{_n(box.h)}" rx="3"'
-    return f'{rect} fill="{fill}" stroke="{LINE}"/>' + _text(box.x + 7, box.y + 15, name)
+    return f'{rect} fill="{fill}" stroke="{edge}"/>' + _text(box.x + 7, box.y + 15, name)
 
 
-def _curve(start: tuple[float, float], end: tuple[float, float], tip: bool) -> str:
+def _curve(start: tuple[float, float], end: tuple[float, float], colour: str) -> str:
     (x0, y0), (x1, y1) = start, end
     middle = (x0 + x1) / 2
     path = f"M {_n(x0)} {_n(y0)} C {_n(middle)} {_n(y0)} {_n(middle)} {_n(y1)} {_n(x1 - 4)} {_n(y1)}"
-    line = f'<path d="{path}" fill="none" stroke="{LINE}" stroke-width="1"/>'
-    if not tip:
-        return line
+    line = f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1"/>'
     head = f"M {_n(x1)} {_n(y1)} L {_n(x1 - 6)} {_n(y1 - 3)} L {_n(x1 - 6)} {_n(y1 + 3)} Z"
-    return f'{line}<path d="{head}" fill="{LINE}"/>'
+    return f'{line}<path d="{head}" fill="{colour}"/>'
 
 
 def _text(x: float, y: float, text: str, size: float = 11, weight: str = "", anchor: str = "", fill: str = INK) -> str:
