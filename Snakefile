@@ -15,12 +15,22 @@ except UserError as error:
     raise WorkflowError(str(error)) from None
 
 
+plan.export_terms()
+
+
 wildcard_constraints:
     **plan.names(),
 
 
 localrules:
     all,
+
+
+onstart:
+    try:
+        plan.check_budget()
+    except UserError as error:
+        raise WorkflowError(str(error)) from None
 
 
 rule all:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from internalize import cli_control, cli_plan
 from internalize.errors import UserError
 from internalize.inputs import named_inputs
 from internalize.receipts import Receipt
@@ -60,11 +61,13 @@ def stage(
     store: StoreOption = Path("store"),
 ) -> None:
     """Run one stage of the DAG (called by the rules)."""
+    from internalize.budget import spending
     from internalize.stages import run_stage
     from internalize.store import Store
 
     _one_thread()
-    receipt = run_stage(name, _spec(spec), code, named_inputs(input or []), output, Store(store), _progress)
+    with spending(Store(store), name, output.stem):
+        receipt = run_stage(name, _spec(spec), code, named_inputs(input or []), output, Store(store), _progress)
     if name == "report":
         from internalize.receipts import read_receipt
         from internalize.report.publish import publish
@@ -113,10 +116,13 @@ def segment(
 ) -> None:
     """Run consecutive steps of one arm and seed (called by the rules); resumes at the first step not in the store."""
     from internalize.arms.segment import run_segment
+    from internalize.budget import spending
     from internalize.store import Store
 
     _one_thread()
-    run_segment(_spec(spec), code, named_inputs(input or []), output, Store(store), _progress)
+    run = "/".join(output.parts[-4:-2])  # ARM/seedN/stepsA-B/stepB.json
+    with spending(Store(store), "segment", run) as purse:
+        run_segment(_spec(spec), code, named_inputs(input or []), output, Store(store), _progress, purse)
 
 
 @app.command()
@@ -239,6 +245,10 @@ def harness_check(
     typer.echo(render(findings))
     if failing(findings, names):
         raise typer.Exit(1)
+
+
+cli_plan.register(app)
+cli_control.register(app)
 
 
 def _one_thread() -> None:

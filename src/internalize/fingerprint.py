@@ -18,7 +18,7 @@ from typing import Any
 
 IGNORED = frozenset(
     f"internalize.{name}"
-    for name in ("cli", "errors", "receipts", "stages", "startup", "store", "fingerprint", "workflow")
+    for name in ("budget", "cli", "errors", "receipts", "stages", "startup", "store", "fingerprint", "workflow")
 ) | frozenset(f"internalize.diagnostics{name}" for name in ("", ".limits", ".meminfo", ".stall", ".watchdog"))
 """Modules that launch, store and report but cannot change what a stage computes."""
 

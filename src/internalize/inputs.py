@@ -74,3 +74,12 @@ def _steps(name: str, path: Path) -> Iterator[tuple[str, Path]]:
                 fix=f"delete {path} and run the study again: the store makes both anew without computing",
             )
         yield f"{prefix}{step:04d}", receipt
+
+
+def input_name(path: str) -> str:
+    """The name that rules give to the receipt at `path`: `base`, `rows.recite`, `harvest.own`, `evals.none.0`, or
+    `step` for one of a segment."""
+    below = path.rpartition("receipts/")[2].removesuffix(".json").split("/")
+    if below[0] == "arms":
+        return "step"
+    return ".".join(part.removeprefix("seed") for part in below)

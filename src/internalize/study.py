@@ -18,6 +18,7 @@ from internalize.schedule import phases
 from internalize.study_arms import Arm, ArmDefaults, ArmEntry, RlSettings, Seeds, SftSettings
 from internalize.study_base import AnyBase, Base
 from internalize.study_checks import check_arm, check_continuation, check_study, unknown_name
+from internalize.study_cost import Budget, Cost
 from internalize.study_diagnostics import Diagnostics
 from internalize.study_engine import Engine, LocalEngine
 from internalize.study_errors import study_error
@@ -130,6 +131,10 @@ class Study(Settings):
     """RL updates."""
     sft: SftSettings = SftSettings()
     """SFT updates."""
+    budget: Budget | None = None
+    """What the study may use; null: no limit."""
+    cost: Cost = Cost()
+    """What its jobs are taken to cost until they have been measured."""
     guard: GuardThresholds = GuardThresholds()
     """Thresholds of the collapse guard: an arm that breaks one is stopped and keeps its last good step."""
     evals: Evals = Evals()

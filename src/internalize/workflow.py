@@ -6,13 +6,14 @@ one writes nothing but the fingerprint cache.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from internalize import specs
+from internalize import budget, specs
 from internalize.arms.settings import step_settings
 from internalize.base.prebuilt import prebuilt_digest
 from internalize.configfile import words_of
@@ -60,6 +61,9 @@ class Plan:
         self, study: Study, repository: Path, steps_per_job: int | None = None, words: Sequence[str] = ()
     ) -> None:
         self.study = study
+        self.repository = repository
+        self._codes: dict[str, str] = {}
+        self._ends: dict[tuple[str, int], list[tuple[int, int]]] = {}
         self.words = list(words)
         self.steps_per_job = steps_per_job
         self.arms = {arm.name: arm for arm in runnable_arms(study)}
@@ -131,7 +135,10 @@ class Plan:
 
     def code(self, stage: str) -> str:
         """Fingerprint of the code behind a stage (`segment`, `graphs`, or a key of `stages.STAGES`)."""
-        return self._fingerprints.of(MODULES[stage], AGENT_MODULES if self._played_by_agent(stage) else ())
+        if stage not in self._codes:
+            also = AGENT_MODULES if self._played_by_agent(stage) else ()
+            self._codes[stage] = self._fingerprints.of(MODULES[stage], also)
+        return self._codes[stage]
 
     def spec(self, job: str) -> Callable[[Any], str]:
         """Snakemake params function of a rule: its spec as canonical JSON."""
@@ -147,7 +154,7 @@ class Plan:
             "segment": lambda w: specs.segment(study, self.arms[w.arm], int(w.seed), int(w.first), int(w.last)),
             "evals": lambda w: specs.evals(study, self._measured(self.arms[w.arm], int(w.seed))),
             "evals_base": lambda w: specs.evals(study, [specs.BASE_STEP]),
-            "report": lambda w: specs.report(study, list(self.arms.values())),
+            "report": lambda w: specs.report(study, self._reported()),
             "graphs": lambda w: {"config": self.words, "jobs": self._jobs(), **self._pictured_gates()},
         }
         make = makers[job]
@@ -187,7 +194,8 @@ class Plan:
         """
         arm, first, last = self.arms[wildcards.arm], int(wildcards.first), int(wildcards.last)
         segments = self.segments(arm)
-        if last > dict(segments).get(first, -1):
+        inside, part_end = self._part(arm, wildcards.seed, first)
+        if last > dict(segments).get(first, part_end):
             raise UserError(
                 f"arm `{arm.name}` has no segment of steps {first} to {last}",
                 expected=f"one of: {', '.join(f'{start} to {end}' for start, end in segments)}",
@@ -200,7 +208,7 @@ class Plan:
         return {
             **_shared("base", "knowledge", "gate"),
             "rows": [f"{RECEIPTS}/rows/{name}.json" for name in rows],
-            "previous": before,
+            "previous": before or inside,
             "numerics": self.numerics(),
         }
 
@@ -215,7 +223,7 @@ class Plan:
 
     def report_inputs(self, wildcards: Any) -> Inputs:
         """Knowledge, base, gate; the rows in use; every eval and every segment."""
-        runs = [(arm, seed) for arm in self.arms.values() for seed in arm.seeds]
+        runs = [(arm, seed) for arm in self.arms.values() for seed in self.seeds_to_run(arm)]
         used = sorted({name for arm in self.arms.values() for name in arm.rows})
         evals = [f"{RECEIPTS}/evals/{arm.name}/seed{seed}.json" for arm, seed in runs]
         return {
@@ -235,16 +243,63 @@ class Plan:
         return [(first, min(first + size, end) - 1) for first in range(start, end, size)]
 
     def segments_to_run(self, arm: Arm, seed: int) -> list[tuple[int, int]]:
-        """The arm's segments, without those that would only pass on what the collapse guard stopped.
+        """The arm's segments, without those that would only pass on what the collapse guard stopped, nor those behind
+        the step at which the budget ran out.
 
         Segments that an earlier run has passed through are kept, so that a finished study stays finished.
         """
+        if (arm.name, seed) not in self._ends:
+            self._ends[arm.name, seed] = self._segments_to_run(arm, seed)
+        return self._ends[arm.name, seed]
+
+    def _segments_to_run(self, arm: Arm, seed: int) -> list[tuple[int, int]]:
         segments = self.segments(arm)
+        end = self.budget_end(arm, seed)
+        if end is not None:
+            segments = [(first, min(last, end)) for first, last in segments if first <= end]
         for position, (first, last) in enumerate(segments):
             if self._stopped(arm, seed, first, last):
                 later = [_segment_path(arm, seed, *segment) for segment in segments[position + 1 :]]
                 return segments if any(Path(path).exists() for path in later) else segments[: position + 1]
         return segments
+
+    def seeds_to_run(self, arm: Arm) -> list[int]:
+        """The arm's seeds, without those that the budget stopped before their first step."""
+        return [seed for seed in arm.seeds if self.segments_to_run(arm, seed)]
+
+    def budget_end(self, arm: Arm, seed: int) -> int | None:
+        """The last committed step of an arm that ran out of budget (-1: none); None when nothing holds it back now."""
+        if self.study.budget is None:
+            return None
+        mark = budget.read_mark(arm.name, seed)
+        if mark is None or not budget.in_force(mark, self.study.budget.limits()):
+            return None
+        step = int(mark["step"])
+        if step >= 0:
+            spec = step_settings(specs.segment(self.study, arm, seed, step, step), step).spec
+            if mark["state"] != budget.state_of(json.loads(canonical_json(spec)), self.code("segment")):
+                return None  # other settings or code: those steps are no longer this arm's
+        return step
+
+    def _reported(self) -> list[Arm]:
+        """The arms as the report tells them: a stop for the budget stands in the note."""
+        told = []
+        for arm in self.arms.values():
+            seeds = self.seeds_to_run(arm)
+            ends = {seed: end for seed in seeds if (end := self.budget_end(arm, seed)) is not None}
+            note = "".join(f"; stopped: budget, after step {end} (seed {seed})" for seed, end in ends.items())
+            if seeds:
+                told.append(arm.model_copy(update={"seeds": seeds, "note": f"{arm.note}{note}".removeprefix("; ")}))
+        return told
+
+    def _part(self, arm: Arm, seed: int | str, first: int) -> tuple[list[str], int]:
+        """For a part of a segment that goes on from a finished step within it: that step's receipt, which lies beside
+        the segment's, and the segment's last step. Else nothing, and -1."""
+        for start, end in self.segments(arm):
+            before = Path(_segment_path(arm, seed, start, end)).with_name(f"step{first - 1:04d}.json")
+            if start < first <= end and before.exists():
+                return [before.as_posix()], end
+        return [], -1
 
     def _segment_paths(self, arm: Arm, seed: int) -> list[str]:
         return [_segment_path(arm, seed, *segment) for segment in self.segments_to_run(arm, seed)]
@@ -269,6 +324,26 @@ class Plan:
             "evals": [self.study.evals],
         }
         return any(settings.harness is not None for settings in played.get(stage, ()))
+
+    # Budget
+
+    def export_terms(self) -> None:
+        """Tells the jobs of this run which study they belong to, and its budget."""
+        from internalize.costs.terms import terms_of
+
+        terms_of(self).export()
+
+    def check_budget(self) -> None:
+        """Before the first job: does what is left to do fit the budget?
+
+        Raises:
+            UserError: it does not, and the study says `exceeded: refuse`; it names the arms that fit.
+        """
+        if self.study.budget is not None:
+            from internalize.costs.estimate import estimate
+            from internalize.costs.verdict import refuse
+
+            refuse(self, estimate(self))
 
     def _stopped(self, arm: Arm, seed: int, first: int, last: int) -> bool:
         """Did the guard stop the arm in this segment, under the settings and the code of now?"""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from internalize.arms.settings import StepSettings, step_settings
+from internalize.budget import Purse
 from internalize.diagnostics.limits import Limits
 from internalize.diagnostics.watchdog import Watch, Watchdog
 from internalize.errors import UserError
@@ -36,6 +37,7 @@ def run_segment(
     output: Path,
     store: Store,
     progress: Callable[[str], None],
+    purse: Purse | None = None,
 ) -> Receipt:
     """Runs steps `spec["first"]..spec["last"]`; returns the receipt of the last one, written to `output`.
 
@@ -44,8 +46,10 @@ def run_segment(
         code: fingerprint of this module's code.
         inputs: receipts: `base`, `gate`, `knowledge`, `rows.<name>`, and `previous` unless the segment starts the arm.
         output: receipt of the last step; the receipts of the other steps are written beside it.
+        purse: pays for each step that is not in the store; None: nothing is counted.
 
     Raises:
+        BudgetSpent: the next step does not fit the budget; the steps before it are committed.
         UserError: an input is missing or corrupt, or another process writes the same step.
     """
     receipts = {name: read_receipt(path) for name, path in inputs.items()}
@@ -60,10 +64,11 @@ def run_segment(
     previous = receipts.get(PREVIOUS)
     worker: Worker | None = None
     dog = Watchdog(Limits.of(spec.get("diagnostics")), progress).start()
+    purse = purse or Purse()
     try:
         for step in range(first, last + 1):
             settings = step_settings(spec, step)
-            parents = parent_hashes(_parents(settings, receipts, previous))
+            parents = parent_hashes(step_parents(settings, receipts, previous))
             key = store.key(STAGE, settings.spec, code, parents)
             receipt = store.find(STAGE, key)
             if receipt is None:
@@ -75,11 +80,13 @@ def run_segment(
                         if previous is not None and previous.status == "stopped":
                             receipt = _pass_through(settings, store, key, code, parents, previous, name, watch)
                         else:
+                            purse.before_step(settings.spec, previous)
                             if worker is None:
                                 with watch.limit("start"):
                                     worker = _worker(spec, receipts, previous, store)
                                 watch.charge_startup()
                             receipt = _train(worker, settings, store, key, code, parents, previous, name, watch)
+                            purse.after_step()
                 progress(f"{label} {settings.phase} step {step}/{last}: {_headline(receipt)}")
             else:
                 progress(f"{label} {settings.phase} step {step}/{last}: already in the store")
@@ -96,7 +103,9 @@ def run_segment(
     return previous
 
 
-def _parents(settings: StepSettings, receipts: Mapping[str, Receipt], previous: Receipt | None) -> dict[str, Receipt]:
+def step_parents(
+    settings: StepSettings, receipts: Mapping[str, Receipt], previous: Receipt | None
+) -> dict[str, Receipt]:
     """The receipts that determine a step: its predecessor, base, knowledge, rows and the guard's reference."""
     parents = {name: receipts[name] for name in ("base", "knowledge", GATE)}
     if previous is not None:

@@ -29,12 +29,17 @@ def draw_graphs(snakefile: Path, config: Sequence[str], folder: Path) -> list[Pa
     made = []
     for name, (option, title) in PICTURES.items():
         path = folder / f"{name}.svg"
-        draw(_ask(snakefile, option, config), path, title)
+        draw(ask(snakefile, option, config), path, title)
         made.append(path)
     return made
 
 
-def _ask(snakefile: Path, option: str, config: Sequence[str]) -> str:
+def ask(snakefile: Path, option: str, config: Sequence[str]) -> str:
+    """What Snakemake prints for `--rulegraph` or `--dag` (`option`), as dot text.
+
+    Raises:
+        UserError: Snakemake refuses the study.
+    """
     command = [
         sys.executable,
         "-m",

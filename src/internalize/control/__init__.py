@@ -1,0 +1,1 @@
+"""Steering a study that runs or has run: rerun a part, watch, cancel, unlock."""

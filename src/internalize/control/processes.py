@@ -1,0 +1,116 @@
+"""Our processes on this machine: Snakemake, and the jobs that it runs.
+
+Invariant: a process is ours only when this user owns it, its working directory is the study's and its command line is
+Snakemake's or a stage's; only such a process is ever signalled, by its id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+NOT_DRIVING = frozenset({"--mode", "--unlock", "-n", "--dry-run", "--rulegraph", "--dag", "--lint"})
+"""Words of a Snakemake that runs no jobs, or that runs within one."""
+JOBS = frozenset({"stage", "segment", "graphs"})
+"""Commands that rules call."""
+OUTPUT = re.compile(
+    r"receipts/(?:arms/(?P<arm>[^/]+)/seed(?P<seed>\d+)/steps(?P<first>\d{4})-(?P<last>\d{4})/"
+    r"|evals/(?P<evals>[^/]+)/seed(?P<eseed>\d+)\.json)"
+)
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of the study."""
+
+    pid: int
+    words: tuple[str, ...]
+    driver: bool
+    """True: Snakemake itself; False: a job."""
+
+    @property
+    def what(self) -> str:
+        """In short: `snakemake`, or the stage and its receipt."""
+        return "snakemake" if self.driver else f"{self.words[1]} {self.output}".strip()
+
+    @property
+    def output(self) -> str:
+        """Receipt that a job writes."""
+        with contextlib.suppress(ValueError, IndexError):
+            return self.words[self.words.index("--output") + 1]
+        return ""
+
+    @property
+    def run(self) -> tuple[str, int] | None:
+        """Arm and seed that a job belongs to, if it is one run's."""
+        match = OUTPUT.search(self.output)
+        if match is None:
+            return None
+        return (match["arm"] or match["evals"], int(match["seed"] or match["eseed"]))
+
+    @property
+    def steps(self) -> range:
+        """Steps that a job runs; empty when it runs none."""
+        match = OUTPUT.search(self.output)
+        return range(int(match["first"]), int(match["last"]) + 1) if match and match["arm"] else range(0)
+
+
+def ours(folder: Path) -> list[Process]:
+    """Living processes of the study in `folder`, Snakemake first; none where there is no /proc."""
+    home, me = folder.resolve(), os.getuid()
+    found = []
+    for entry in sorted(PROC.glob("[0-9]*"), key=lambda path: int(path.name)):
+        with contextlib.suppress(OSError):
+            if entry.stat().st_uid != me or (entry / "cwd").resolve() != home or int(entry.name) == os.getpid():
+                continue
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+            if not words[0]:
+                continue  # ended, not yet collected
+            one = _process(int(entry.name), words)
+            if one is not None:
+                found.append(one)
+    return sorted(found, key=lambda one: not one.driver)
+
+
+def _process(pid: int, words: Sequence[str]) -> Process | None:
+    """The process of a command line; None when it is neither Snakemake nor a stage."""
+    names = [Path(word).name for word in words[:4]]
+    if "snakemake" in names or "snakemake.__main__" in names:
+        if NOT_DRIVING & set(words):
+            return None
+        return Process(pid, tuple(words), True)
+    for at, name in enumerate(names[: len(words) - 1]):
+        if name in ("internalize", "internalize.cli", "cli.py") and words[at + 1] in JOBS:
+            return Process(pid, tuple(words[at:]), False)
+    return None
+
+
+def terminate(processes: Sequence[Process]) -> None:
+    """Asks them to end (SIGTERM): Snakemake starts no further job, a job leaves its current step uncommitted."""
+    for one in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one.pid, signal.SIGTERM)
+
+
+def alive(process: Process) -> bool:
+    """Does it still run? A process that has ended and is not collected yet counts as ended."""
+    try:
+        state = (PROC / str(process.pid) / "stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state not in ("Z", "X")
+
+
+def wait(processes: Sequence[Process], seconds: float) -> list[Process]:
+    """Waits until all have ended, at most `seconds`; returns those that have not."""
+    end = time.monotonic() + seconds
+    while (left := [one for one in processes if alive(one)]) and time.monotonic() < end:
+        time.sleep(0.2)
+    return left
