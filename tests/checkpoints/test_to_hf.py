@@ -16,11 +16,12 @@ from sharded import CONFIG, model, stacked, write
 from torch import Tensor
 
 import internalize
-from internalize.checkpoints import hf_names, runs, to_hf
+from internalize.checkpoints import hf_names, resumable, runs, to_hf
 from internalize.checkpoints.hf_names import TensorMismatchError
+from internalize.checkpoints.resumable import folder_for
 from internalize.checkpoints.safetensors import INDEX, ModelRows
-from internalize.checkpoints.to_hf import folder_for, write_weights
-from internalize.errors import CorruptPayload, MissingPayload, UserError
+from internalize.checkpoints.to_hf import write_weights
+from internalize.errors import CorruptPayload, LeaseHeld, MissingPayload, UserError
 from internalize.files import read_json, sha256_file, write_json
 
 SHAPES = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 2, 1), (2, 2, 2), (1, 1, 4)]
@@ -151,7 +152,7 @@ KILLED = """
 import json, os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[4])
-from internalize.checkpoints import to_hf
+from internalize.checkpoints import resumable, to_hf
 from sharded import CONFIG
 count = 0
 def fsync(handle, real=os.fsync):
@@ -161,7 +162,7 @@ def fsync(handle, real=os.fsync):
         os.kill(os.getpid(), signal.SIGKILL)
     real(handle)
 os.fsync = fsync
-with to_hf.folder_for(Path(sys.argv[2])) as work:
+with resumable.folder_for(Path(sys.argv[2])) as work:
     to_hf.write_weights(Path(sys.argv[1]), CONFIG, work, "float32", shard_bytes=600, writers=2)
 """
 
@@ -197,7 +198,7 @@ def test_files_of_another_conversion_are_not_kept(tmp_path: Path) -> None:
     one = write(tmp_path / "one", stacked(model(1)))
     two = write(tmp_path / "two", stacked(model(2)))
     write_weights(one, CONFIG, tmp_path / "hf.converting", "float32", shard_bytes=600)
-    write_json(tmp_path / "hf.converting" / to_hf.PLAN, {"identity": "of the first"})  # as if killed before its end
+    write_json(tmp_path / "hf.converting" / resumable.PLAN, {"identity": "of the first"})  # as if killed before its end
     with folder_for(tmp_path / "hf") as work:
         write_weights(two, CONFIG, work, "float32", shard_bytes=600)
     assert same(read(tmp_path / "hf"), model(2))
@@ -206,6 +207,11 @@ def test_files_of_another_conversion_are_not_kept(tmp_path: Path) -> None:
 def test_a_finished_model_is_not_written_over(tmp_path: Path) -> None:
     (tmp_path / "hf").mkdir()
     with pytest.raises(UserError, match="there already"), folder_for(tmp_path / "hf"):
+        raise AssertionError("must not be entered")
+
+
+def test_two_processes_do_not_make_one_folder(tmp_path: Path) -> None:
+    with folder_for(tmp_path / "hf"), pytest.raises(LeaseHeld), folder_for(tmp_path / "hf"):
         raise AssertionError("must not be entered")
 
 

@@ -10,10 +10,8 @@ names it. Megatron is not imported.
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,11 +20,13 @@ import torch
 
 from internalize.checkpoints.handles import bytes_of
 from internalize.checkpoints.hf_names import LAYERS, Entry, TensorMismatchError, entries
+from internalize.checkpoints.parallel import each
+from internalize.checkpoints.resumable import finish, start
 from internalize.checkpoints.runs import blocks, row_numbers, runs
 from internalize.checkpoints.safetensors import INDEX, Slot, header_for, index_of, read_header
 from internalize.checkpoints.shards import ShardRows
-from internalize.errors import CorruptPayload, UserError
-from internalize.files import digest, disk_error, fsync_dir, read_json, sha256_file, write_json
+from internalize.errors import CorruptPayload
+from internalize.files import digest, disk_error, fsync_dir, sha256_file, write_json
 
 BLOCK = 8 << 20
 """Bytes that a writer reads at once."""
@@ -35,8 +35,6 @@ SHARD_BYTES = 5 << 30
 """Hugging Face's usual size of a weight file."""
 OPTIMIZER = "optimizer."
 """Names of moments and master weights start so."""
-PLAN = "conversion.json"
-PARTIAL = ".converting"
 Dtype = Literal["bfloat16", "float16", "float32", "keep"]
 
 
@@ -94,7 +92,7 @@ def write_weights(
     """
     with ShardRows(checkpoint) as source:
         shards = plan(source, config, dtype, shard_bytes)
-        _start(folder, _identity(checkpoint, config, dtype, shard_bytes))
+        start(folder, _identity(checkpoint, config, dtype, shard_bytes), ("model*.safetensors*",))
         layouts = [
             header_for(((t.name, t.dtype, t.shape) for t in shard), f"model-{i:05d}-of-{len(shards):05d}.safetensors")
             for i, shard in enumerate(shards, start=1)
@@ -109,35 +107,10 @@ def write_weights(
             _write_file(source, config, shards[i], layouts[i], folder / names[i])
             progress(f"{names[i]} written")
 
-        _all(write, todo, writers)
+        each(write, todo, writers)
     write_json(folder / INDEX, index_of(slots))
-    (folder / PLAN).unlink(missing_ok=True)
-    fsync_dir(folder)
+    finish(folder)
     return [*names, INDEX]
-
-
-@contextlib.contextmanager
-def folder_for(target: Path) -> Iterator[Path]:
-    """A working folder beside ``target`` that becomes ``target`` when the block ends well; kept when it does not.
-
-    Raises:
-        UserError: there is something at ``target`` already.
-    """
-    if target.exists():
-        raise UserError(
-            "the target folder is there already",
-            where=str(target),
-            expected="a name that is free: a conversion never writes into a finished model",
-            fix="name another folder, or move this one away",
-        )
-    work = target.with_name(target.name + PARTIAL)
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-        yield work
-        os.replace(work, target)
-        fsync_dir(target.parent)
-    except OSError as error:
-        raise disk_error(error, target) from error
 
 
 def plan(source: ShardRows, config: Mapping[str, Any], dtype: Dtype, shard_bytes: int) -> list[list[Target]]:
@@ -235,16 +208,6 @@ def _write_tensor(source: ShardRows, config: Mapping[str, Any], target: Target, 
             handle.write(bytes_of(rows.to(target.dtype)))
 
 
-def _start(folder: Path, identity: str) -> None:
-    """Keeps what an interrupted run with the same source and settings left, removes what another one left."""
-    path = folder / PLAN
-    if path.exists() and read_json(path).get("identity") == identity:
-        return
-    for left in [*folder.glob("model*.safetensors*")]:
-        left.unlink()
-    write_json(path, {"identity": identity})
-
-
 def _identity(checkpoint: Path, config: Mapping[str, Any], dtype: str, shard_bytes: int) -> str:
     """Changes when the source or a setting changes. Shard files count by size and time: hashing them costs as much as
     converting them."""
@@ -265,15 +228,3 @@ def _is_whole(path: Path, slots: Mapping[str, Slot]) -> bool:
         return path.is_file() and read_header(path) == slots
     except CorruptPayload:
         return False
-
-
-def _all(work: Callable[[int], None], items: Sequence[int], writers: int) -> None:
-    """Runs `work` on every item, `writers` at a time; the first error ends it."""
-    with ThreadPoolExecutor(max(1, min(writers, len(items) or 1))) as pool:
-        futures = [pool.submit(work, item) for item in items]
-        try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
