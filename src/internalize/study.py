@@ -16,6 +16,7 @@ from internalize.base.recipe import Recipe
 from internalize.evals.guard import GuardThresholds
 from internalize.files import write_json
 from internalize.study_arms import Arm, ArmDefaults, ArmEntry, RlSettings, Seeds, SftSettings
+from internalize.study_checkpoints import Convert, Retention
 from internalize.study_checks import check_arm, check_study, unknown_name
 from internalize.study_errors import study_error
 from internalize.study_model import Count, Levels, Name, Seed, Settings, Share
@@ -171,6 +172,10 @@ class Study(Settings):
     """Thresholds of the collapse guard: an arm that breaks one is stopped and keeps its last good step."""
     evals: Evals = Evals()
     """Evals."""
+    convert: Convert | None = None
+    """Checkpoints that become Hugging Face model folders; none unless given."""
+    retention: Retention | None = None
+    """Checkpoints that `internalize prune` keeps; all unless given."""
     defaults: ArmDefaults = ArmDefaults()
     """Settings of every arm that does not set them itself."""
     arms: Annotated[dict[Name, ArmEntry], Field(min_length=1)]

@@ -19,9 +19,11 @@ from internalize.errors import UserError
 from internalize.files import canonical_json, read_json
 from internalize.fingerprint import Fingerprints
 from internalize.inputs import segment_receipt
+from internalize.schedule import phases
 from internalize.stages import STAGES
 from internalize.study import Study, load_study, runnable_arms
 from internalize.study_arms import Arm
+from internalize.study_checkpoints import Convert
 from internalize.study_errors import nearest
 from internalize.study_rows import harvest_of, parent_of
 
@@ -102,6 +104,7 @@ class Plan:
             "seed": "[0-9]+",
             "first": "[0-9]{4}",
             "last": "[0-9]{4}",
+            "step": "[0-9]{4}",
         }
 
     def targets(self) -> list[str]:
@@ -115,6 +118,7 @@ class Plan:
             *PICTURES,
             *listed,
             *(f"{RECEIPTS}/harvest/{name}.json" for name in harvests),
+            *self.conversions(),
         ]
 
     # What determines a job
@@ -135,6 +139,7 @@ class Plan:
             "segment": lambda w: specs.segment(study, self.arms[w.arm], int(w.seed), int(w.first), int(w.last)),
             "evals": lambda w: specs.evals(study, self._measured(self.arms[w.arm], int(w.seed))),
             "evals_base": lambda w: specs.evals(study, [specs.BASE_STEP]),
+            "convert": lambda w: (study.convert or Convert()).spec(),
             "report": lambda w: specs.report(study, list(self.arms.values())),
             "graphs": lambda w: {"config": self.words, "jobs": self._jobs()},
         }
@@ -192,6 +197,34 @@ class Plan:
             "segments": [path for arm, seed in runs for path in self._segment_paths(arm, seed)],
         }
 
+    # Conversions
+
+    def conversions(self) -> list[str]:
+        """Receipts of the checkpoints that become model folders; none unless the study has `convert`."""
+        return [
+            f"{RECEIPTS}/convert/{arm.name}/seed{seed}/step{step:04d}.json"
+            for arm in self.arms.values()
+            for seed in arm.seeds
+            for step in self.converted_steps(arm, seed)
+        ]
+
+    def converted_steps(self, arm: Arm, seed: int) -> list[int]:
+        """The steps of an arm that become model folders."""
+        wanted = self.study.convert
+        return wanted.chosen(phases(arm), self._last_checkpoint(arm, seed)) if wanted is not None else []
+
+    def convert_inputs(self, wildcards: Any) -> Inputs:
+        """Base, and the segment that the step belongs to.
+
+        Raises:
+            UserError: the arm has no such step.
+        """
+        arm, step = self.arms[wildcards.arm], int(wildcards.step)
+        for first, last in self.segments(arm):
+            if first <= step <= last:
+                return {**_shared("base"), "segment": _segment_path(arm, wildcards.seed, first, last)}
+        raise UserError(f"arm `{arm.name}` has no step {step}", expected=f"0 to {arm.steps - 1}")
+
     # Segments
 
     def segments(self, arm: Arm) -> list[tuple[int, int]]:
@@ -221,6 +254,13 @@ class Plan:
     def _measured(self, arm: Arm, seed: int) -> list[int]:
         _, last = self.segments_to_run(arm, seed)[-1]
         return list(range(last + 1))
+
+    def _last_checkpoint(self, arm: Arm, seed: int) -> int:
+        """The last step that has, or will have, a checkpoint: the step before the one that the guard stopped."""
+        for first, last in self.segments(arm):
+            if self._stopped(arm, seed, first, last):
+                return int(read_json(Path(_segment_path(arm, seed, first, last)))["facts"]["stopped_at"]) - 1
+        return arm.steps - 1
 
     def _stopped(self, arm: Arm, seed: int, first: int, last: int) -> bool:
         """Did the guard stop the arm in this segment, under the settings and the code of now?"""
