@@ -1,4 +1,4 @@
-"""The four forms of `--input` words."""
+"""The five forms of `--input` words."""
 
 from __future__ import annotations
 
@@ -40,6 +40,15 @@ def test_the_steps_of_segments(arms: Path) -> None:
     assert list(found) == ["step0000", "step0001", "step0002"]
     assert found["step0000"] == Path(lasts[0]).with_name("step0000.json")
     assert list(named_inputs([f"step.*={lasts[1]}"])) == ["step.none.3.0002"]
+
+
+def test_one_step_of_a_segment(arms: Path) -> None:
+    last = arms / segment_receipt("none", 3, 0, 1)
+    assert named_inputs([f"step@0000={last}"]) == {"step": last.with_name("step0000.json")}
+    assert named_inputs([f"step@1={last}"]) == {"step": last}
+    for word in (f"step@2={last}", f"step@x={last}", "step@0="):
+        with pytest.raises(UserError, match="no such step"):
+            named_inputs([word])
 
 
 def test_a_missing_step_is_named(arms: Path) -> None:

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from internalize import cli_control, cli_plan
+from internalize import cli_checkpoints, cli_control, cli_plan
 from internalize.errors import UserError
 from internalize.inputs import named_inputs
 from internalize.receipts import Receipt
 from internalize.startup import leave
+from internalize.threads import one_thread as _one_thread
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
@@ -249,12 +250,7 @@ def harness_check(
 
 cli_plan.register(app)
 cli_control.register(app)
-
-
-def _one_thread() -> None:
-    """One compute thread a process: two processes of one thread beat one of two on small machines (measured)."""
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = "1"
+cli_checkpoints.register(app)
 
 
 def main() -> None:

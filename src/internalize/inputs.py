@@ -1,11 +1,12 @@
 """From the `--input` words of a rule to named receipts.
 
 Invariant: a rule names every receipt that its job reads, by what it is and not by where it lies. There
-are four forms, because a shell line cannot loop:
+are five forms, because a shell line cannot loop:
 
     NAME=PATH             one input
     NAME=                 none (an optional input that this job lacks)
     NAME.=PATH PATH ...   one input a path, named by it: `rows.=.../rows/recite.json` is `rows.recite`
+    NAME@STEP=PATH        one step of the segment whose last receipt this is
     NAME*=PATH ...        every step of the segments whose last receipts these are: `step*=` gives `step0003`,
                           `step.*=` gives `step.ARM.SEED.0003`
 """
@@ -31,13 +32,13 @@ def named_inputs(words: Sequence[str]) -> dict[str, Path]:
     """The inputs that the words name.
 
     Raises:
-        UserError: a word has none of the four forms, or two inputs get one name.
+        UserError: a word has none of the five forms, or two inputs get one name.
         MissingPayload: the receipt of a step is gone.
     """
     inputs: dict[str, Path] = {}
     for word in words:
         name, separator, paths = word.partition("=")
-        if not separator or not name.strip(".*"):
+        if not separator or not name.strip(".*@"):
             raise UserError("malformed --input", got=word, expected="NAME=RECEIPT")
         for label, path in _expand(name, paths.split()):
             if label in inputs:
@@ -47,7 +48,16 @@ def named_inputs(words: Sequence[str]) -> dict[str, Path]:
 
 
 def _expand(name: str, paths: list[str]) -> Iterator[tuple[str, Path]]:
-    if name.endswith("*"):
+    if "@" in name:
+        name, _, step = name.partition("@")
+        wanted = f"{int(step):04d}" if step.isdecimal() else step
+        steps = dict(found for path in paths for found in _steps("", Path(path)))
+        if wanted not in steps:
+            raise UserError(
+                "no such step in the segment", got=f"{name}@{step}", expected=", ".join(steps) or "a segment"
+            )
+        yield name, steps[wanted]
+    elif name.endswith("*"):
         for path in paths:
             yield from _steps(name[:-1], Path(path))
     elif name.endswith("."):

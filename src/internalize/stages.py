@@ -28,6 +28,7 @@ STAGES: dict[str, str] = {
     "harvest": "internalize.rollout.harvest",
     "rows": "internalize.rows.stage",
     "evals": "internalize.evals.stage",
+    "convert": "internalize.checkpoints.stage",
     "report": "internalize.report.stage",
 }
 """Stage name -> module with `build(folder, spec, inputs, progress) -> facts`."""

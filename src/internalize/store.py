@@ -32,6 +32,8 @@ SIDE_FILES = frozenset({RECEIPT, RUN})
 WORK = "work"
 """Folder of a payload for what agents leave behind: logs, transcripts with their times and session names. It differs
 from run to run, so it is no part of the receipt; `run.json` lists it with its hashes."""
+PRUNED = "pruned.json"
+"""Tombstone in a folder of an entry: says which of the receipt's files were deleted on purpose, and why."""
 LEASE_PATIENCE = 20.0
 ENTRY_NAME = 16
 """Characters of the key that name an entry's folder."""
@@ -68,6 +70,8 @@ class Store:
     def find(self, stage: str, key: str) -> Receipt | None:
         """The receipt of a complete entry, checked by file names and sizes; None when there is none.
 
+        An entry of which files were pruned is complete: nothing is computed anew because of that.
+
         Raises:
             CorruptPayload: the entry is there but a file of it is missing or has another size.
         """
@@ -79,12 +83,15 @@ class Store:
             raise CorruptPayload(
                 "entry holds another key", where=str(folder), expected=key, got=receipt.key, fix=_rebuild_hint(folder)
             )
+        gone = pruned_files(folder)
         for file in receipt.files:
-            _check_size(folder, file)
+            if file.path not in gone:
+                _check_size(folder, file)
         return receipt
 
     def open(self, receipt: Receipt) -> Input:
-        """The payload of a receipt, verified against its hashes.
+        """The payload of a receipt, verified against its hashes; files that were pruned are not looked for (who wants
+        to read one is told by `checkpoints.tombstone`).
 
         Raises:
             MissingPayload: the folder or a file is gone.
@@ -97,7 +104,10 @@ class Store:
                 where=str(folder),
                 fix=f"rebuild it: internalize forget {receipt.stage} {receipt.key[:16]} and run the study again",
             )
+        gone = pruned_files(folder)
         for file in receipt.files:
+            if file.path in gone:
+                continue
             _check_size(folder, file)
             actual = sha256_file(folder / file.path)
             if actual != file.sha256:
@@ -271,6 +281,12 @@ class Stopwatch:
             "python": platform.python_version(),
             "versions": {name: _version(name) for name in ("torch", "megatron-core", "numpy", "snakemake")},
         }
+
+
+def pruned_files(entry: Path) -> frozenset[str]:
+    """Paths, below an entry, of the files that its tombstones say were deleted."""
+    stones = sorted(entry.glob(f"*/{PRUNED}"))
+    return frozenset(f"{stone.parent.name}/{name}" for stone in stones for name in read_json(stone)["files"])
 
 
 def _version(name: str) -> str:

@@ -17,6 +17,7 @@ from internalize.files import write_json
 from internalize.schedule import phases
 from internalize.study_arms import Arm, ArmDefaults, ArmEntry, RlSettings, Seeds, SftSettings
 from internalize.study_base import AnyBase, Base
+from internalize.study_checkpoints import Convert, Retention
 from internalize.study_checks import check_arm, check_continuation, check_study, unknown_name
 from internalize.study_cost import Budget, Cost
 from internalize.study_diagnostics import Diagnostics
@@ -151,6 +152,10 @@ class Study(Settings):
     """Numeric gates in front of the arms (docs/numerics.md); null or left out: none."""
     diagnostics: Diagnostics | None = None
     """Limits of running jobs (docs/diagnostics.md); null or left out: the defaults. Changes no result."""
+    convert: Convert | None = None
+    """Checkpoints that become Hugging Face model folders; none unless given."""
+    retention: Retention | None = None
+    """Checkpoints that `internalize prune` keeps; all unless given."""
     defaults: ArmDefaults = ArmDefaults()
     """Settings of every arm that does not set them itself."""
     arms: Annotated[dict[Name, ArmEntry], Field(min_length=1)]

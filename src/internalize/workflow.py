@@ -21,10 +21,12 @@ from internalize.errors import UserError
 from internalize.files import canonical_json, read_json
 from internalize.fingerprint import Fingerprints
 from internalize.inputs import segment_receipt
+from internalize.schedule import phases
 from internalize.stages import STAGES
 from internalize.study import Study, load_study, runnable_arms
 from internalize.study_arms import Arm
 from internalize.study_base import HubBase
+from internalize.study_checkpoints import Convert
 from internalize.study_errors import nearest
 from internalize.study_games import ArcGame
 from internalize.study_harness import Played
@@ -115,6 +117,7 @@ class Plan:
             "seed": "[0-9]+",
             "first": "[0-9]{4}",
             "last": "[0-9]{4}",
+            "step": "[0-9]{4}",
         }
 
     def targets(self) -> list[str]:
@@ -129,6 +132,7 @@ class Plan:
             *listed,
             *self.numerics(),
             *(f"{RECEIPTS}/harvest/{name}.json" for name in harvests),
+            *self.conversions(),
         ]
 
     # What determines a job
@@ -154,6 +158,7 @@ class Plan:
             "segment": lambda w: specs.segment(study, self.arms[w.arm], int(w.seed), int(w.first), int(w.last)),
             "evals": lambda w: specs.evals(study, self._measured(self.arms[w.arm], int(w.seed))),
             "evals_base": lambda w: specs.evals(study, [specs.BASE_STEP]),
+            "convert": lambda w: (study.convert or Convert()).spec(),
             "report": lambda w: specs.report(study, self._reported()),
             "graphs": lambda w: {"config": self.words, "jobs": self._jobs(), **self._pictured_gates()},
         }
@@ -232,6 +237,34 @@ class Plan:
             "evals": [f"{RECEIPTS}/evals/base.json", *evals],
             "segments": [path for arm, seed in runs for path in self._segment_paths(arm, seed)],
         }
+
+    # Conversions
+
+    def conversions(self) -> list[str]:
+        """Receipts of the checkpoints that become model folders; none unless the study has `convert`."""
+        return [
+            f"{RECEIPTS}/convert/{arm.name}/seed{seed}/step{step:04d}.json"
+            for arm in self.arms.values()
+            for seed in arm.seeds
+            for step in self.converted_steps(arm, seed)
+        ]
+
+    def converted_steps(self, arm: Arm, seed: int) -> list[int]:
+        """The steps of an arm that become model folders."""
+        wanted = self.study.convert
+        return wanted.chosen(phases(arm), self._last_checkpoint(arm, seed)) if wanted is not None else []
+
+    def convert_inputs(self, wildcards: Any) -> Inputs:
+        """Base, and the segment that the step belongs to.
+
+        Raises:
+            UserError: the arm has no such step.
+        """
+        arm, step = self.arms[wildcards.arm], int(wildcards.step)
+        for first, last in self.segments(arm):
+            if first <= step <= last:
+                return {**_shared("base"), "segment": _segment_path(arm, wildcards.seed, first, last)}
+        raise UserError(f"arm `{arm.name}` has no step {step}", expected=f"0 to {arm.steps - 1}")
 
     # Segments
 
@@ -344,6 +377,13 @@ class Plan:
             from internalize.costs.verdict import refuse
 
             refuse(self, estimate(self))
+
+    def _last_checkpoint(self, arm: Arm, seed: int) -> int:
+        """The last step that has, or will have, a checkpoint: the step before the one that the guard stopped."""
+        for first, last in self.segments(arm):
+            if self._stopped(arm, seed, first, last):
+                return int(read_json(Path(_segment_path(arm, seed, first, last)))["facts"]["stopped_at"]) - 1
+        return arm.steps - 1
 
     def _stopped(self, arm: Arm, seed: int, first: int, last: int) -> bool:
         """Did the guard stop the arm in this segment, under the settings and the code of now?"""

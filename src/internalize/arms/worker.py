@@ -13,6 +13,7 @@ from typing import Any
 
 from internalize.arms.batches import own_episodes, rl_batches, softlabel_batches
 from internalize.arms.settings import StepSettings
+from internalize.arms.updates import update_of
 from internalize.checkpoints import layout
 from internalize.diagnostics.watchdog import beat_on_calls
 from internalize.engine.local import LocalEngine
@@ -35,7 +36,6 @@ from internalize.rows.batches import read_rows, sft_batches
 from internalize.seeds import rng
 from internalize.store import WORK, Input, Stopwatch
 from internalize.train.batch import TrainSequence
-from internalize.train.losses import LossSpec
 from internalize.train.nonfinite import located
 from internalize.train.optimizer import OptimizerSpec
 from internalize.train.trainer import NonFiniteError, StepStats, Trainer
@@ -143,7 +143,7 @@ class Worker:
         with watch.phase("train"):
             batches = self._batches(settings, episodes, advantages, folder)
             stats, broken = self._train(settings, batches)
-        trained = _summary(stats, broken)
+        trained = summary(stats, broken)
         history = [*before.get("history", []), _reading(settings, played, trained)]
         verdict = self.guard.check(history)
         with watch.phase("save"):
@@ -216,22 +216,7 @@ class Worker:
         return mixed
 
     def _train(self, settings: StepSettings, batches: Batches) -> tuple[list[StepStats], NonFiniteError | None]:
-        spec = settings.spec
-        loss = LossSpec(temperature=self.sampling.temperature)
-        lr = 0.0
-        if settings.plays:
-            rl = spec["rl"]
-            normaliser = rl["normaliser"]
-            lr = float(rl["lr"])
-            loss = LossSpec(
-                temperature=self.sampling.temperature,
-                clip_low=float(rl["clip_low"]),
-                clip_high=float(rl["clip_high"]),
-                normaliser=normaliser["type"],
-                tokens_per_episode=float(normaliser.get("tokens_per_episode", 1.0)),
-            )
-        else:
-            lr = float(spec["sft"]["lr"])
+        loss, lr = update_of(settings)
         stats: list[StepStats] = []
         for batch in batches:
             try:
@@ -278,7 +263,7 @@ class Worker:
         layout.write_tracker(folder, step)
 
 
-def _summary(stats: list[StepStats], broken: NonFiniteError | None) -> dict[str, Any]:
+def summary(stats: list[StepStats], broken: NonFiniteError | None) -> dict[str, Any]:
     """Training numbers of a step: means over its optimizer steps, the log-prob difference of the first (exact) one."""
     taken = [one for one in stats if not one.skipped]
     row: dict[str, Any] = {

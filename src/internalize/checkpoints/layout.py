@@ -23,7 +23,7 @@ from internalize import files
 from internalize.errors import CorruptPayload, MissingPayload
 
 TRACKER = "latest_checkpointed_iteration.txt"
-_ITERATION = re.compile(r"iter_(\d{7,})")
+ITERATION = re.compile(r"iter_(\d{7,})")
 
 
 def iteration_folder(root: Path, iteration: int) -> Path:
@@ -33,7 +33,7 @@ def iteration_folder(root: Path, iteration: int) -> Path:
 
 def iterations(root: Path) -> list[int]:
     """Iterations that have a folder under ``root``, ascending, complete or not."""
-    found = (_ITERATION.fullmatch(path.name) for path in root.iterdir()) if root.is_dir() else ()
+    found = (ITERATION.fullmatch(path.name) for path in root.iterdir()) if root.is_dir() else ()
     return sorted(int(match[1]) for match in found if match)
 
 

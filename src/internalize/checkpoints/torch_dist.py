@@ -26,6 +26,7 @@ from torch import Tensor
 
 from internalize.checkpoints import hf_names
 from internalize.checkpoints.index import Index, read_index
+from internalize.checkpoints.tombstone import refuse_pruned
 from internalize.errors import CorruptPayload, MissingPayload
 
 METADATA, CONFIG, COMMON = ".metadata", "metadata.json", "common.pt"
@@ -189,6 +190,7 @@ def load_common(folder: Path) -> dict[str, Any]:
 
 def _require(path: Path) -> None:
     if not path.is_file():
+        refuse_pruned(path.parent)
         raise MissingPayload(
             "the checkpoint is incomplete" if path.parent.is_dir() else "there is no such checkpoint",
             where=str(path),
