@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,11 +84,14 @@ def remote(served_game: Served) -> Iterator[RemoteEngine]:
         yield engine
 
 
-def _play(engine: Any, temperature: float = TEMPERATURE) -> list[Episode]:
+def _play(
+    engine: Any, temperature: float = TEMPERATURE, knowledge: Sequence[str] | None = None, prefix: str = ""
+) -> list[Episode]:
     template = Template.of(GAME)
     sampling = SamplingParams(temperature, max_new_tokens=16, stop_ids=(template.stop_id,))
     plans = rollout_plans(3, arm_seed=0, episodes=16, group_size=4, levels=(1, 2, 3))
-    return play(engine, GAME, template, plans, sampling=sampling, seed_key=("test", 1))
+    plans = [replace(plan, id=prefix + plan.id) for plan in plans]
+    return play(engine, GAME, template, plans, sampling=sampling, seed_key=("test", 1), knowledge=knowledge)
 
 
 def _without_rounding(episodes: list[Episode]) -> list[Episode]:
@@ -110,19 +114,38 @@ def test_episodes_over_http_equal_those_in_process(model: Path, remote: RemoteEn
     assert _play(remote, temperature)[0].calls[0].cached_tokens == 0  # the harness released its sessions
 
 
+def _trained_again(folder: ModelFolder, episodes: list[Episode], temperature: float) -> Any:
+    """The trainer's reading of what was sampled: one optimizer batch of all episodes at lr = 0."""
+    advantages = Advantages((1.0,) * len(episodes), (False,) * len(episodes), groups=4, silent_groups=0)
+    batch = samples(episodes, advantages)
+    assert sum(sum(s.pg_mask or []) for s in batch) > 500
+    with Trainer(folder.config(), OptimizerSpec(), seed=0) as trainer:
+        trainer.load_hf(folder.state())
+        return trainer.train_step(batch, LossSpec(temperature=temperature), lr=0.0)
+
+
 @pytest.mark.parametrize("where", ["over HTTP", "in process"])
 def test_the_trainer_recomputes_the_engines_log_probs(model: Path, remote: RemoteEngine, where: str) -> None:
     folder = ModelFolder(model)
-    episodes = _play(remote if where == "over HTTP" else folder.engine())
-    advantages = Advantages((1.0,) * len(episodes), (False,) * len(episodes), groups=4, silent_groups=0)
-    with Trainer(folder.config(), OptimizerSpec(), seed=0) as trainer:
-        trainer.load_hf(folder.state())
-        batch = samples(episodes, advantages)
-        stats = trainer.train_step(batch, LossSpec(temperature=TEMPERATURE), lr=0.0)
-    assert sum(sum(s.pg_mask or []) for s in batch) > 500
+    stats = _trained_again(folder, _play(remote if where == "over HTTP" else folder.engine()), TEMPERATURE)
     assert stats.logprob_abs_diff is not None
     assert stats.logprob_abs_diff < 1e-5
     assert stats.ratio_mean == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("where", ["over HTTP", "in process"])
+def test_the_trainer_recomputes_those_of_the_shipped_base(repository: Path, where: str) -> None:
+    """At its study's temperature, with facts in the prompt (long prompts) and without."""
+    folder = ModelFolder(repository / "prebuilt/dipwheel")
+    with ExitStack() as stack:
+        engine: Any = folder.engine()
+        if where == "over HTTP":
+            served = stack.enter_context(serve(repository / "prebuilt/dipwheel"))
+            engine = stack.enter_context(RemoteEngine(lambda: EngineClient(served.urls)))
+        episodes = [*_play(engine, 1.0), *_play(engine, 1.0, knowledge=GAME.rules.facts(), prefix="told-")]
+    stats = _trained_again(folder, episodes, 1.0)
+    assert stats.logprob_abs_diff is not None
+    assert stats.logprob_abs_diff < 1e-5
 
 
 def test_new_weights_reach_every_process_and_others_are_noticed(
