@@ -15,6 +15,10 @@ except UserError as error:
     raise WorkflowError(str(error)) from None
 
 
+if plan.placing.prefix():  # on a cluster, jobs start through a launcher (profiles/README.md)
+    shell.prefix(plan.placing.prefix())
+
+
 wildcard_constraints:
     **plan.names(),
 

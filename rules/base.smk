@@ -5,6 +5,8 @@ rule base:
         "logs/base.log",
     conda:
         "../envs/cpu.yaml"
+    resources:
+        **plan.resources("base"),
     params:
         spec=plan.spec("base"),
         code=plan.code("base"),
@@ -23,6 +25,8 @@ rule gate:
         "logs/gate.log",
     conda:
         "../envs/cpu.yaml"
+    resources:
+        **plan.resources("gate"),
     params:
         spec=plan.spec("gate"),
         code=plan.code("gate"),

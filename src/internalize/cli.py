@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from internalize.cluster.commands import register
 from internalize.errors import UserError
 from internalize.inputs import named_inputs
 from internalize.receipts import Receipt
@@ -82,10 +83,18 @@ def segment(
 ) -> None:
     """Run consecutive steps of one arm and seed (called by the rules); resumes at the first step not in the store."""
     from internalize.arms.segment import run_segment
+    from internalize.cluster.timelimit import REQUEUE, TimeIsUp, TimeLimit
     from internalize.store import Store
 
     _one_thread()
-    run_segment(_spec(spec), code, named_inputs(input or []), output, Store(store), _progress)
+    limit = TimeLimit.of_environment()
+    try:
+        run_segment(
+            _spec(spec), code, named_inputs(input or []), output, Store(store), _progress, pause=limit.before_step
+        )
+    except TimeIsUp as stop:
+        _progress(f"stopped after a committed step: {stop}")
+        raise typer.Exit(REQUEUE) from None
 
 
 @app.command()
@@ -174,6 +183,9 @@ def forget(
         if read_receipt(path).entry == f"{stage}/{key}":
             path.rename(path.with_suffix(".forgotten"))
             typer.echo(f"set aside: {path}")
+
+
+register(app)
 
 
 def _one_thread() -> None:

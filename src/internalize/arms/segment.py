@@ -33,6 +33,7 @@ def run_segment(
     output: Path,
     store: Store,
     progress: Callable[[str], None],
+    pause: Callable[[], None] = lambda: None,
 ) -> Receipt:
     """Runs steps `spec["first"]..spec["last"]`; returns the receipt of the last one, written to `output`.
 
@@ -41,6 +42,7 @@ def run_segment(
         code: fingerprint of this module's code.
         inputs: receipts: `base`, `gate`, `knowledge`, `rows.<name>`, and `previous` unless the segment starts the arm.
         output: receipt of the last step; the receipts of the other steps are written beside it.
+        pause: called before each step that the store lacks; what it raises ends the segment there.
 
     Raises:
         UserError: an input is missing or corrupt, or another process writes the same step.
@@ -63,6 +65,7 @@ def run_segment(
             key = store.key(STAGE, settings.spec, code, parents)
             receipt = store.find(STAGE, key)
             if receipt is None:
+                pause()
                 with store.lease(STAGE, key):
                     receipt = store.find(STAGE, key)
                     if receipt is None:
