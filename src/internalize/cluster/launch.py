@@ -111,12 +111,8 @@ def launch(command: Sequence[str], how: Launch, progress: Callable[[str], None])
 
 
 def torchrun(allocation: Allocation, how: Launch, container: list[str], command: Sequence[str]) -> list[str]:
-    """The command on every node under torchrun, one rank a GPU (one a node where there are none).
-
-    `command` must begin with a Python script or `-m MODULE`; `internalize` stands for its own module.
-    """
+    """The command on every node under torchrun, one rank a GPU (one a node where there are none)."""
     head = address_of(how.interface) if how.interface else allocation.addresses[0]
-    program = ["-m", "internalize.cli", *command[1:]] if Path(command[0]).name == "internalize" else [*command]
     return [
         *allocation.step(*_all(allocation), "--kill-on-bad-exit=1"),
         *container,
@@ -128,7 +124,8 @@ def torchrun(allocation: Allocation, how: Launch, container: list[str], command:
         "--rdzv-backend=c10d",
         f"--rdzv-endpoint={head}:{free_port('')}",
         f"--rdzv-id={allocation.job}-{allocation.restarts}",
-        *program,
+        "--no-python",
+        *command,
     ]
 
 
@@ -202,7 +199,7 @@ def _ray(
     folder.mkdir(parents=True)
     pairs = zip(allocation.nodes, allocation.addresses, strict=True)
     line = [
-        *allocation.step(*_all(allocation), "--kill-on-bad-exit=1", f"--output={folder}/%N.log"),
+        *allocation.step(*_all(allocation), "--kill-on-bad-exit=1", f"--output={folder}/node-%n.log"),
         *container,
         *(sys.executable, "-m", "internalize.cluster.node"),
         f"--head={allocation.nodes[0]}",

@@ -33,6 +33,8 @@ STOP = "stop"
 """The file whose appearance ends the nodes in good order: `srun` passes SIGTERM on as SIGKILL."""
 SIOCGIFADDR = 0x8915
 GRACE = 5.0
+LONGEST_SCRATCH = 40
+"""Characters of the folder that Ray puts its sockets into; their paths end within 107."""
 
 
 def address_of(interface: str) -> str:
@@ -78,7 +80,13 @@ class Group:
     def __init__(self, command: list[str], environment: dict[str, str], *, quiet: bool = False) -> None:
         out = subprocess.DEVNULL if quiet else None
         self.child = subprocess.Popen(
-            command, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            command,
+            env=environment,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            preexec_fn=_die_with_us,
         )
 
     def wait(self, patience: float) -> None:
@@ -96,21 +104,38 @@ class Group:
                 time.sleep(0.05)
 
 
-def wait_for(path: Path, patience: float, group: Group | None = None) -> str:
+def wait_for(path: Path, patience: float) -> str:
     """The text of a file that another node writes.
 
     Raises:
         TimeoutError: it does not come.
-        ChildProcessError: the group's first process has ended meanwhile.
     """
     deadline = time.monotonic() + patience
     while not path.exists():
-        if group is not None and group.child.poll() is not None:
-            raise ChildProcessError(f"ray ended with status {group.child.returncode}")
         if time.monotonic() > deadline:
             raise TimeoutError(f"{path} has not appeared for {patience:.0f} s")
         time.sleep(0.1)
     return path.read_text()
+
+
+def listening(address: str, group: Group, patience: float) -> None:
+    """Waits until the group listens at `address`.
+
+    Raises:
+        TimeoutError: it does not.
+        ChildProcessError: its first process has ended.
+    """
+    host, _, port = address.rpartition(":")
+    deadline = time.monotonic() + patience
+    while True:
+        if group.child.poll() is not None:
+            raise ChildProcessError(f"ray ended with status {group.child.returncode}")
+        with contextlib.suppress(OSError):
+            socket.create_connection((host, int(port)), timeout=5).close()
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"nothing listens at {address} after {patience:.0f} s")
+        time.sleep(0.2)
 
 
 def all_nodes(address: str, count: int, patience: float) -> None:
@@ -143,6 +168,7 @@ def run(role: str, folder: Path, own: str, count: int, cpus: int, gpus: int, scr
         group = Group(ray_command(own, address, cpus, gpus, scratch, is_head=False), environment)
     try:
         if role == HEAD:
+            listening(address, group, patience)
             write_text(folder / HEAD, address)
             all_nodes(address, count, patience)
             write_text(folder / READY, address)
@@ -154,6 +180,10 @@ def run(role: str, folder: Path, own: str, count: int, cpus: int, gpus: int, scr
         return 1
     finally:
         group.end()
+
+
+def _die_with_us() -> None:
+    die_with_parent(signal.SIGKILL)  # were this process killed itself, nobody else would end the child
 
 
 def _group_lives(child: subprocess.Popen[bytes]) -> bool:
@@ -188,6 +218,8 @@ def main() -> None:
     addresses = dict(entry.split("=", 1) for entry in asked.addresses.split(","))
     own = address_of(asked.interface) if asked.interface else socket.gethostbyname(addresses[name])
     parent = Path(os.path.expandvars(asked.scratch))
+    if len(str(parent)) > LONGEST_SCRATCH:
+        sys.exit(f"{name}: the scratch folder {parent} is longer than {LONGEST_SCRATCH} characters, too long for Ray")
     parent.mkdir(parents=True, exist_ok=True)
     scratch = tempfile.mkdtemp(prefix="ray-", dir=parent)
     role = HEAD if name == asked.head else "worker"
