@@ -16,6 +16,8 @@ except UserError as error:
 
 
 plan.export_terms()
+if plan.placing.prefix():  # on a cluster, jobs start through a launcher (profiles/README.md)
+    shell.prefix(plan.placing.prefix())
 
 
 wildcard_constraints:

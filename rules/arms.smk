@@ -11,6 +11,8 @@ rule segment:
     conda:
         "../envs/cpu.yaml"
     threads: 1
+    resources:
+        **plan.resources("segment"),
     params:
         spec=plan.spec("segment"),
         code=plan.code("segment"),

@@ -7,6 +7,8 @@ if not plan.fetches_base:
             "logs/base.log",
         conda:
             "../envs/cpu.yaml"
+        resources:
+            **plan.resources("base"),
         params:
             spec=plan.spec("base"),
             code=plan.code("base"),
@@ -25,6 +27,8 @@ rule gate:
         "logs/gate.log",
     conda:
         "../envs/cpu.yaml"
+    resources:
+        **plan.resources("gate"),
     params:
         spec=plan.spec("gate"),
         code=plan.code("gate"),

@@ -8,6 +8,8 @@ rule evals:
     conda:
         "../envs/cpu.yaml"
     threads: 1
+    resources:
+        **plan.resources("evals"),
     params:
         spec=plan.spec("evals"),
         code=plan.code("evals"),
@@ -29,6 +31,8 @@ rule evals_base:
     conda:
         "../envs/cpu.yaml"
     threads: 1
+    resources:
+        **plan.resources("evals_base"),
     params:
         spec=plan.spec("evals_base"),
         code=plan.code("evals"),

@@ -8,6 +8,8 @@ rule harvest:
         "logs/harvest/{harvest}.log",
     conda:
         "../envs/cpu.yaml"
+    resources:
+        **plan.resources("harvest"),
     params:
         spec=plan.spec("harvest"),
         code=plan.code("harvest"),

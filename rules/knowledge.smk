@@ -7,6 +7,8 @@ rule knowledge:
         "logs/knowledge.log",
     conda:
         "../envs/cpu.yaml"
+    resources:
+        **plan.resources("knowledge"),
     params:
         spec=plan.spec("knowledge"),
         code=plan.code("knowledge"),

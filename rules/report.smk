@@ -7,6 +7,8 @@ rule report:
         "logs/report.log",
     conda:
         "../envs/cpu.yaml"
+    resources:
+        **plan.resources("report"),
     params:
         spec=plan.spec("report"),
         code=plan.code("report"),
@@ -26,6 +28,8 @@ rule graphs:
         "logs/graphs.log",
     conda:
         "../envs/cpu.yaml"
+    resources:
+        **plan.resources("graphs"),
     params:
         spec=plan.spec("graphs"),
         code=plan.code("graphs"),

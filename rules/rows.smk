@@ -8,6 +8,8 @@ rule rows:
         "logs/rows/{rows}.log",
     conda:
         "../envs/cpu.yaml"
+    resources:
+        **plan.resources("rows"),
     params:
         spec=plan.spec("rows"),
         code=plan.code("rows"),

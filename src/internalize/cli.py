@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from internalize import cli_checkpoints, cli_control, cli_plan
+from internalize import cli_checkpoints, cli_control, cli_harness, cli_plan
+from internalize.cluster import commands as cli_cluster
 from internalize.errors import UserError
 from internalize.inputs import named_inputs
 from internalize.receipts import Receipt
@@ -118,12 +119,20 @@ def segment(
     """Run consecutive steps of one arm and seed (called by the rules); resumes at the first step not in the store."""
     from internalize.arms.segment import run_segment
     from internalize.budget import spending
+    from internalize.cluster.timelimit import REQUEUE, TimeIsUp, TimeLimit
     from internalize.store import Store
 
     _one_thread()
     run = "/".join(output.parts[-4:-2])  # ARM/seedN/stepsA-B/stepB.json
-    with spending(Store(store), "segment", run) as purse:
-        run_segment(_spec(spec), code, named_inputs(input or []), output, Store(store), _progress, purse)
+    limit = TimeLimit.of_environment()
+    try:
+        with spending(Store(store), "segment", run) as purse:
+            run_segment(
+                _spec(spec), code, named_inputs(input or []), output, Store(store), _progress, purse, limit.before_step
+            )
+    except TimeIsUp as stop:
+        _progress(f"stopped after a committed step: {stop}")
+        raise typer.Exit(REQUEUE) from None
 
 
 @app.command()
@@ -217,40 +226,8 @@ def forget(
             typer.echo(f"set aside: {path}")
 
 
-harness_app = typer.Typer(no_args_is_help=True, help="What plays the episodes: in process, or an agent CLI.")
-app.add_typer(harness_app, name="harness")
-
-
-@harness_app.command("check")
-def harness_check(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="harnesses that must work; all are tried by default")
-    ] = None,
-    study: Annotated[Path, typer.Option(help="study file whose game and base are played")] = Path(
-        "config/bundled.yaml"
-    ),
-    model: Annotated[Path | None, typer.Option(help="model folder; default: the study's base.prebuilt")] = None,
-) -> None:
-    """Say which harnesses are installed, at which version, and play one episode with each; it must equal the one played
-    in process. Exit status 1 when one that was named, or is installed, does not work."""
-    from internalize.games import make_game
-    from internalize.harness.check import check, failing, render
-    from internalize.study import load_study
-
-    _one_thread()
-    loaded = load_study(study)
-    base = model or (Path(loaded.base.prebuilt) if loaded.base.prebuilt else None)
-    if base is None:
-        raise UserError("the study has no prebuilt base", where=f"{study}: base.prebuilt", fix="name one with --model")
-    findings = check(base, make_game(**loaded.game.plain()), names, _progress)
-    typer.echo(render(findings))
-    if failing(findings, names):
-        raise typer.Exit(1)
-
-
-cli_plan.register(app)
-cli_control.register(app)
-cli_checkpoints.register(app)
+for commands in (cli_plan, cli_control, cli_checkpoints, cli_harness, cli_cluster):
+    commands.register(app)
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from internalize.errors import CorruptPayload, LeaseHeld, MissingPayload
+from internalize.errors import CorruptPayload, LeaseHeld, MissingPayload, UserError
 from internalize.files import digest, disk_error, fsync_dir, read_json, sha256_file, tree_files, write_json
 from internalize.receipts import PayloadFile, Receipt, read_receipt
 
@@ -35,6 +35,8 @@ from run to run, so it is no part of the receipt; `run.json` lists it with its h
 PRUNED = "pruned.json"
 """Tombstone in a folder of an entry: says which of the receipt's files were deleted on purpose, and why."""
 LEASE_PATIENCE = 20.0
+LEASE_SECONDS = "INTERNALIZE_LEASE_SECONDS"
+"""Variable that sets another patience, in seconds: on a cluster the other writer may be a job of a killed run."""
 ENTRY_NAME = 16
 """Characters of the key that name an entry's folder."""
 
@@ -130,7 +132,7 @@ class Store:
         path = self.root / "leases" / f"{stage}-{key[:16]}"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+") as handle:
-            deadline = time.monotonic() + LEASE_PATIENCE
+            deadline = time.monotonic() + float(os.environ.get(LEASE_SECONDS) or LEASE_PATIENCE)
             while True:
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -145,6 +147,13 @@ class Store:
                             fix="wait for it to end or end it, then run the same command again: nothing is lost",
                         ) from None
                     time.sleep(0.2)
+                except OSError as error:
+                    raise UserError(
+                        "this file system has no locks",
+                        where=str(path),
+                        got=error.strerror or str(error),
+                        fix="keep the store where flock works between nodes (Lustre: mounted with `flock`)",
+                    ) from error
             handle.truncate(0)
             handle.write(f"pid {os.getpid()} on {platform.node()}")
             handle.flush()

@@ -16,6 +16,8 @@ from typing import Any
 from internalize import budget, specs
 from internalize.arms.settings import step_settings
 from internalize.base.prebuilt import prebuilt_digest
+from internalize.cluster.placement import Placing
+from internalize.cluster.site import Site
 from internalize.configfile import words_of
 from internalize.errors import UserError
 from internalize.files import canonical_json, read_json
@@ -35,7 +37,7 @@ from internalize.study_rows import harvest_of, parent_of
 
 RECEIPTS = "results/receipts"
 DEFAULT_STUDY = "config/bundled.yaml"
-CONFIG_KEYS = ("study", "arms", "set", "steps_per_job")
+CONFIG_KEYS = ("study", "arms", "set", "steps_per_job", "site")
 SEGMENT_MODULE = "internalize.arms.segment"
 GRAPHS_MODULE = "internalize.report.graphs"
 MODULES = {**STAGES, "segment": SEGMENT_MODULE, "graphs": GRAPHS_MODULE}
@@ -54,13 +56,19 @@ class Plan:
         repository: folder in which a prebuilt base is looked up when the working directory lacks it.
         steps_per_job: steps that one job of an arm runs; None: all of them.
         words: the `--config` words that the plan was made from, for calls of Snakemake on the same plan.
+        site: the cluster that jobs run on; None: this machine.
 
     Raises:
         UserError: the prebuilt base that the study names is missing or damaged, or no arm is left to run.
     """
 
     def __init__(
-        self, study: Study, repository: Path, steps_per_job: int | None = None, words: Sequence[str] = ()
+        self,
+        study: Study,
+        repository: Path,
+        steps_per_job: int | None = None,
+        words: Sequence[str] = (),
+        site: Site | None = None,
     ) -> None:
         self.study = study
         self.repository = repository
@@ -72,6 +80,7 @@ class Plan:
         if not self.arms:
             got = f"only arms with another status than {', '.join(study.run)}"
             raise UserError("no arm to run", where="arms", got=got, fix="name one: --config arms=...")
+        self.placing = Placing(site, self.arms)
         self._fingerprints = Fingerprints(cache=CACHE)
         shipped = study.base.prebuilt
         self._prebuilt_digest = prebuilt_digest(found(shipped, repository)) if shipped is not None else None
@@ -82,7 +91,7 @@ class Plan:
 
         Args:
             config: `study` (path of the study file), `arms` (names, blanks between), `set` (overrides such as
-                `rl.lr=2e-4`, blanks between), `steps_per_job`.
+                `rl.lr=2e-4`, blanks between), `steps_per_job`, `site` (a mapping, from a profile's site file).
             repository: folder in which a relative path is looked up when the working directory lacks it.
             configfiles: files of `--configfile`; a study file among them is taken as `study`.
 
@@ -105,8 +114,9 @@ class Plan:
             raise UserError("`steps_per_job` has a wrong value", where=where, expected="a whole number from 1 on")
         path = found(str(config.get("study", DEFAULT_STUDY)), repository)
         study = load_study(path, arms=_words(config.get("arms")), set=_words(config.get("set")) or ())
-        words = [f"{key}={' '.join(value) if isinstance(value, list) else value}" for key, value in config.items()]
-        return cls(study, repository, per_job, words)
+        given = {key: value for key, value in config.items() if key != "site"}
+        words = [f"{key}={' '.join(value) if isinstance(value, list) else value}" for key, value in given.items()]
+        return cls(study, repository, per_job, words, Site.from_config(config))
 
     def names(self) -> dict[str, str]:
         """Wildcard constraints: the arms, row sets and harvests of this study, and numbers."""
@@ -164,6 +174,10 @@ class Plan:
         }
         make = makers[job]
         return lambda wildcards: canonical_json(make(wildcards))
+
+    def resources(self, rule: str) -> dict[str, Any]:
+        """Snakemake resources of a rule on the site; none on a machine without one. They rerun nothing."""
+        return self.placing.resources(rule)
 
     # What a job reads
 

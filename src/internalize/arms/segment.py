@@ -38,6 +38,7 @@ def run_segment(
     store: Store,
     progress: Callable[[str], None],
     purse: Purse | None = None,
+    pause: Callable[[], None] = lambda: None,
 ) -> Receipt:
     """Runs steps `spec["first"]..spec["last"]`; returns the receipt of the last one, written to `output`.
 
@@ -47,6 +48,7 @@ def run_segment(
         inputs: receipts: `base`, `gate`, `knowledge`, `rows.<name>`, and `previous` unless the segment starts the arm.
         output: receipt of the last step; the receipts of the other steps are written beside it.
         purse: pays for each step that is not in the store; None: nothing is counted.
+        pause: called before each step that the store lacks; what it raises ends the segment there.
 
     Raises:
         BudgetSpent: the next step does not fit the budget; the steps before it are committed.
@@ -72,6 +74,7 @@ def run_segment(
             key = store.key(STAGE, settings.spec, code, parents)
             receipt = store.find(STAGE, key)
             if receipt is None:
+                pause()
                 with store.lease(STAGE, key):
                     receipt = store.find(STAGE, key)
                     if receipt is None:

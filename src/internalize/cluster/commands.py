@@ -1,0 +1,84 @@
+"""The commands for clusters: `launch` (called by rules), `doctor` and `sandbox`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+FolderArgument = Annotated[Path, typer.Argument(help="folder of the sandbox")]
+sandbox = typer.Typer(no_args_is_help=True, help="A real Slurm cluster of make-believe GH200 nodes on this machine.")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to the command line."""
+    app.command(context_settings={"allow_interspersed_args": False})(launch)
+    app.add_typer(sandbox, name="sandbox")
+
+
+def launch(
+    command: Annotated[list[str], typer.Argument(help="what to run, behind `--`")],
+    runtime: Annotated[
+        str, typer.Option(help="none, ray, torchrun, or auto: what the command's --spec names")
+    ] = "auto",
+    cpu_container: Annotated[str, typer.Option(help="command line in front of what runs without GPUs")] = "",
+    gpu_container: Annotated[str, typer.Option(help="the same for jobs with GPUs")] = "",
+    scratch: Annotated[str, typer.Option(help="folder for temporary files on each node")] = "/tmp",
+    interface: Annotated[str, typer.Option(help="network interface between nodes")] = "",
+    lease_seconds: Annotated[int | None, typer.Option(help="how long to wait for another writer")] = None,
+    patience: Annotated[float, typer.Option(help="seconds within which all nodes must be up")] = 300.0,
+) -> None:
+    """Run a rule's command in the Slurm job around it: on all its nodes, stopping in time (called by the rules)."""
+    from internalize.cluster.launch import Launch
+    from internalize.cluster.launch import launch as run
+
+    runtimes = ("auto", "none", "ray", "torchrun")
+    if runtime not in runtimes:
+        raise typer.BadParameter(f"one of {', '.join(runtimes)}", param_hint="--runtime")
+    how = Launch(runtime, cpu_container, gpu_container, scratch, interface, lease_seconds, patience)  # type: ignore[arg-type]
+    raise typer.Exit(run(command, how, lambda text: typer.echo(f"launch: {text}", err=True)))
+
+
+@sandbox.command()
+def start(
+    folder: FolderArgument = Path(".slurm-sandbox"), nodes: Annotated[int, typer.Option(help="how many")] = 4
+) -> None:
+    """Start it; prints how to use it."""
+    from internalize.cluster.sandbox import Sandbox
+    from internalize.cluster.sandbox_conf import Shape
+
+    box = Sandbox(folder, Shape(nodes=nodes))
+    box.start()
+    typer.echo(f"export PATH={box.bin}:$PATH   # sinfo, squeue, sbatch, ... of the sandbox")
+    typer.echo(f"snakemake --profile slurm --configfile {box.site} --slurm-status-command squeue")
+
+
+@sandbox.command()
+def stop(folder: FolderArgument = Path(".slurm-sandbox")) -> None:
+    """End it and every process of its jobs."""
+    from internalize.cluster.sandbox import Sandbox
+
+    Sandbox(folder).stop()
+
+
+@sandbox.command()
+def kill_node(
+    node: str,
+    folder: FolderArgument = Path(".slurm-sandbox"),
+    cut_off: Annotated[
+        bool, typer.Option("--cut-off", help="the node is only cut off: what runs there runs on")
+    ] = False,
+) -> None:
+    """Let a node die, to see what happens."""
+    from internalize.cluster.sandbox import Sandbox
+
+    Sandbox(folder).kill_node(node, processes=not cut_off)
+
+
+@sandbox.command()
+def start_node(node: str, folder: FolderArgument = Path(".slurm-sandbox")) -> None:
+    """Start a dead node again."""
+    from internalize.cluster.sandbox import Sandbox
+
+    Sandbox(folder).start_node(node)

@@ -1,0 +1,37 @@
+"""One Slurm sandbox for all tests of this folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from internalize.cluster.sandbox import Sandbox, missing_programs
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what needs Slurm, and puts it last: the cheap tests fail first."""
+    here = Path(__file__).parent
+    ours = [item for item in items if here in item.path.parents]
+    for item in ours:
+        if {"box", "cases"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.cluster)
+
+
+@pytest.fixture(scope="session")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """A running sandbox of four nodes; skipped where Slurm is not installed, unless it is required."""
+    missing = missing_programs()
+    if missing:
+        why = f"Slurm is not installed (no {', '.join(missing)}): apt-get install slurm-wlm munge"
+        if os.environ.get("INTERNALIZE_REQUIRE_SLURM"):
+            pytest.fail(why)
+        pytest.skip(why)
+    sandbox = Sandbox(tmp_path_factory.mktemp("box"))
+    try:
+        sandbox.start()
+        yield sandbox
+    finally:
+        sandbox.stop()
