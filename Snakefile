@@ -15,6 +15,18 @@ except UserError as error:
     raise WorkflowError(str(error)) from None
 
 
+onstart:
+    plan.log("launched")
+
+
+onsuccess:
+    plan.log("finished")
+
+
+onerror:
+    plan.log("failed")
+
+
 wildcard_constraints:
     **plan.names(),
 
@@ -36,3 +48,4 @@ include: "rules/rows.smk"
 include: "rules/arms.smk"
 include: "rules/evals.smk"
 include: "rules/report.smk"
+include: "rules/archive.smk"

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from internalize.cli_archive import add_commands as add_archive_commands
 from internalize.errors import UserError
 from internalize.inputs import named_inputs
 from internalize.receipts import Receipt
@@ -174,6 +175,9 @@ def forget(
         if read_receipt(path).entry == f"{stage}/{key}":
             path.rename(path.with_suffix(".forgotten"))
             typer.echo(f"set aside: {path}")
+
+
+add_archive_commands(app, _spec)
 
 
 def _one_thread() -> None:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 IGNORED = frozenset(
-    f"internalize.{name}" for name in ("cli", "errors", "receipts", "stages", "store", "fingerprint", "workflow")
+    f"internalize.{name}"
+    for name in ("cli", "errors", "receipts", "stages", "store", "fingerprint", "workflow", "runlog")
 )
 """Modules that launch, store and report but cannot change what a stage computes."""
 

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from internalize.base.recipe import Recipe
 from internalize.evals.guard import GuardThresholds
 from internalize.files import write_json
+from internalize.study_archive import ArchiveSettings
 from internalize.study_arms import Arm, ArmDefaults, ArmEntry, RlSettings, Seeds, SftSettings
 from internalize.study_checks import check_arm, check_study, unknown_name
 from internalize.study_errors import study_error
@@ -171,6 +172,8 @@ class Study(Settings):
     """Thresholds of the collapse guard: an arm that breaks one is stopped and keeps its last good step."""
     evals: Evals = Evals()
     """Evals."""
+    archive: ArchiveSettings = ArchiveSettings()
+    """What is packed, and its names and licence when published."""
     defaults: ArmDefaults = ArmDefaults()
     """Settings of every arm that does not set them itself."""
     arms: Annotated[dict[Name, ArmEntry], Field(min_length=1)]

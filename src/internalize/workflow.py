@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from internalize import specs
+from internalize import runlog, specs, specs_archive
 from internalize.arms.settings import step_settings
 from internalize.base.prebuilt import prebuilt_digest
 from internalize.errors import UserError
@@ -30,7 +30,8 @@ DEFAULT_STUDY = "config/bundled.yaml"
 CONFIG_KEYS = ("study", "arms", "set", "steps_per_job")
 SEGMENT_MODULE = "internalize.arms.segment"
 GRAPHS_MODULE = "internalize.report.graphs"
-MODULES = {**STAGES, "segment": SEGMENT_MODULE, "graphs": GRAPHS_MODULE}
+ARCHIVE_MODULE = "internalize.archive.job"
+MODULES = {**STAGES, "segment": SEGMENT_MODULE, "graphs": GRAPHS_MODULE, "archive": ARCHIVE_MODULE}
 PICTURES = ("results/rulegraph.svg", "results/dag.svg")
 CACHE = Path(".snakemake/internalize-fingerprints.json")
 
@@ -54,6 +55,7 @@ class Plan:
         self, study: Study, repository: Path, steps_per_job: int | None = None, words: Sequence[str] = ()
     ) -> None:
         self.study = study
+        self.repository = repository
         self.words = list(words)
         self.steps_per_job = steps_per_job
         self.arms = {arm.name: arm for arm in runnable_arms(study)}
@@ -108,14 +110,19 @@ class Plan:
         """Every receipt of the study, so that a deleted one comes back, and the pictures of the workflow."""
         read = self.report_inputs(None)
         listed = [path for paths in read.values() for path in ([paths] if isinstance(paths, str) else paths)]
-        used = {name for arm in self.arms.values() for name in arm.rows}
-        harvests = sorted({harvest for name in used if (harvest := harvest_of(self.study.rows[name]))})
         return [
             f"{RECEIPTS}/report.json",
+            f"{RECEIPTS}/archive.json",
             *PICTURES,
             *listed,
-            *(f"{RECEIPTS}/harvest/{name}.json" for name in harvests),
+            *self._harvests(),
         ]
+
+    def log(self, event: str) -> None:
+        """Notes in the store's log that the workflow was launched, finished or failed, with the words it was given."""
+        runlog.record(
+            Path("store"), event, name=self.study.name, config=self.words, **runlog.git_state(self.repository)
+        )
 
     # What determines a job
 
@@ -136,6 +143,7 @@ class Plan:
             "evals": lambda w: specs.evals(study, self._measured(self.arms[w.arm], int(w.seed))),
             "evals_base": lambda w: specs.evals(study, [specs.BASE_STEP]),
             "report": lambda w: specs.report(study, list(self.arms.values())),
+            "archive": lambda w: specs_archive.archive(study, list(self.arms.values())),
             "graphs": lambda w: {"config": self.words, "jobs": self._jobs()},
         }
         make = makers[job]
@@ -192,6 +200,10 @@ class Plan:
             "segments": [path for arm, seed in runs for path in self._segment_paths(arm, seed)],
         }
 
+    def archive_inputs(self, wildcards: Any) -> Inputs:
+        """What the report reads, the report itself, and the harvests behind the rows."""
+        return {**self.report_inputs(wildcards), **_shared("report"), "harvest": self._harvests()}
+
     # Segments
 
     def segments(self, arm: Arm) -> list[tuple[int, int]]:
@@ -213,6 +225,12 @@ class Plan:
 
     def _segment_paths(self, arm: Arm, seed: int) -> list[str]:
         return [_segment_path(arm, seed, *segment) for segment in self.segments_to_run(arm, seed)]
+
+    def _harvests(self) -> list[str]:
+        """The harvests behind the rows that are used."""
+        used = {name for arm in self.arms.values() for name in arm.rows}
+        harvests = sorted({harvest for name in used if (harvest := harvest_of(self.study.rows[name]))})
+        return [f"{RECEIPTS}/harvest/{name}.json" for name in harvests]
 
     def _jobs(self) -> dict[str, Any]:
         """What the pictures show of each arm."""
