@@ -20,6 +20,14 @@ if plan.placing.prefix():  # on a cluster, jobs start through a launcher (profil
     shell.prefix(plan.placing.prefix())
 
 
+onsuccess:
+    plan.log("finished")
+
+
+onerror:
+    plan.log("failed")
+
+
 wildcard_constraints:
     **plan.names(),
 
@@ -33,6 +41,7 @@ onstart:
         plan.check_budget()
     except UserError as error:
         raise WorkflowError(str(error)) from None
+    plan.log("launched")
 
 
 rule all:
@@ -51,3 +60,4 @@ include: "rules/arms.smk"
 include: "rules/evals.smk"
 include: "rules/convert.smk"
 include: "rules/report.smk"
+include: "rules/archive.smk"

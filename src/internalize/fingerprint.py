@@ -18,7 +18,18 @@ from typing import Any
 
 IGNORED = frozenset(
     f"internalize.{name}"
-    for name in ("budget", "cli", "errors", "receipts", "stages", "startup", "store", "fingerprint", "workflow")
+    for name in (
+        "budget",
+        "cli",
+        "errors",
+        "fingerprint",
+        "receipts",
+        "runlog",
+        "stages",
+        "startup",
+        "store",
+        "workflow",
+    )
 ) | frozenset(f"internalize.diagnostics{name}" for name in ("", ".limits", ".meminfo", ".stall", ".watchdog"))
 """Modules that launch, store and report but cannot change what a stage computes."""
 

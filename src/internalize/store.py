@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from internalize import runlog
 from internalize.errors import CorruptPayload, LeaseHeld, MissingPayload, UserError
 from internalize.files import digest, disk_error, fsync_dir, read_json, sha256_file, tree_files, write_json
 from internalize.receipts import PayloadFile, Receipt, read_receipt
@@ -215,12 +216,15 @@ class Store:
             if final.exists():
                 retired = final.with_name(f"{final.name}.replaced-{time.time_ns()}")
                 os.replace(final, retired)
+                runlog.record(self.root, "superseded", stage=stage, name=name, key=key, kept_as=retired.name)
             if runtime is not None and runtime.exists():
                 os.replace(runtime, partial / RUNTIME)
             os.replace(partial, final)
             fsync_dir(final.parent)
         except OSError as error:
             raise disk_error(error, partial) from error
+        why = "; ".join(map(str, facts["reasons"])) if status == "stopped" and "reasons" in facts else None
+        runlog.record(self.root, "computed", stage=stage, name=name, key=key, status=status, why=why)
         return receipt
 
     def partial(self, stage: str, key: str) -> Path:
@@ -246,6 +250,7 @@ class Store:
             return None
         retired = folder.with_name(f"{folder.name}.forgotten-{time.time_ns()}")
         os.replace(folder, retired)
+        runlog.record(self.root, "set aside", stage=stage, key=key, why="internalize forget", kept_as=retired.name)
         return retired
 
     def run_info(self, receipt: Receipt) -> dict[str, Any]:

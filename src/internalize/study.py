@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from internalize.evals.guard import GuardThresholds
 from internalize.files import write_json
 from internalize.schedule import phases
+from internalize.study_archive import ArchiveSettings
 from internalize.study_arms import Arm, ArmDefaults, ArmEntry, RlSettings, Seeds, SftSettings
 from internalize.study_base import AnyBase, Base
 from internalize.study_checkpoints import Convert, Retention
@@ -156,6 +157,8 @@ class Study(Settings):
     """Checkpoints that become Hugging Face model folders; none unless given."""
     retention: Retention | None = None
     """Checkpoints that `internalize prune` keeps; all unless given."""
+    archive: ArchiveSettings = ArchiveSettings()
+    """What is packed, and its names and licence when published."""
     defaults: ArmDefaults = ArmDefaults()
     """Settings of every arm that does not set them itself."""
     arms: Annotated[dict[Name, ArmEntry], Field(min_length=1)]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from internalize import budget, specs
+from internalize import budget, runlog, specs, specs_archive
 from internalize.arms.settings import step_settings
 from internalize.base.prebuilt import prebuilt_digest
 from internalize.cluster.placement import Placing
@@ -40,7 +40,8 @@ DEFAULT_STUDY = "config/bundled.yaml"
 CONFIG_KEYS = ("study", "arms", "set", "steps_per_job", "site")
 SEGMENT_MODULE = "internalize.arms.segment"
 GRAPHS_MODULE = "internalize.report.graphs"
-MODULES = {**STAGES, "segment": SEGMENT_MODULE, "graphs": GRAPHS_MODULE}
+ARCHIVE_MODULE = "internalize.archive.job"
+MODULES = {**STAGES, "segment": SEGMENT_MODULE, "graphs": GRAPHS_MODULE, "archive": ARCHIVE_MODULE}
 AGENT_MODULES = ("internalize.harness.cli_episode",)
 PICTURES = ("results/rulegraph.svg", "results/dag.svg")
 CACHE = Path(".snakemake/internalize-fingerprints.json")
@@ -134,16 +135,21 @@ class Plan:
         """Every receipt of the study, so that a deleted one comes back, and the pictures of the workflow."""
         read = self.report_inputs(None)
         listed = [path for paths in read.values() for path in ([paths] if isinstance(paths, str) else paths)]
-        used = {name for arm in self.arms.values() for name in arm.rows}
-        harvests = sorted({harvest for name in used if (harvest := harvest_of(self.study.rows[name]))})
         return [
             f"{RECEIPTS}/report.json",
+            f"{RECEIPTS}/archive.json",
             *PICTURES,
             *listed,
             *self.numerics(),
-            *(f"{RECEIPTS}/harvest/{name}.json" for name in harvests),
+            *self._harvests(),
             *self.conversions(),
         ]
+
+    def log(self, event: str) -> None:
+        """Notes in the store's log that the workflow was launched, finished or failed, with the words it was given."""
+        runlog.record(
+            Path("store"), event, name=self.study.name, config=self.words, **runlog.git_state(self.repository)
+        )
 
     # What determines a job
 
@@ -170,6 +176,7 @@ class Plan:
             "evals_base": lambda w: specs.evals(study, [specs.BASE_STEP]),
             "convert": lambda w: (study.convert or Convert()).spec(),
             "report": lambda w: specs.report(study, self._reported()),
+            "archive": lambda w: specs_archive.archive(study, self._reported()),
             "graphs": lambda w: {"config": self.words, "jobs": self._jobs(), **self._pictured_gates()},
         }
         make = makers[job]
@@ -251,6 +258,10 @@ class Plan:
             "evals": [f"{RECEIPTS}/evals/base.json", *evals],
             "segments": [path for arm, seed in runs for path in self._segment_paths(arm, seed)],
         }
+
+    def archive_inputs(self, wildcards: Any) -> Inputs:
+        """What the report reads, the report itself, and the harvests behind the rows."""
+        return {**self.report_inputs(wildcards), **_shared("report"), "harvest": self._harvests()}
 
     # Conversions
 
@@ -350,6 +361,12 @@ class Plan:
 
     def _segment_paths(self, arm: Arm, seed: int) -> list[str]:
         return [_segment_path(arm, seed, *segment) for segment in self.segments_to_run(arm, seed)]
+
+    def _harvests(self) -> list[str]:
+        """The harvests behind the rows that are used."""
+        used = {name for arm in self.arms.values() for name in arm.rows}
+        harvests = sorted({harvest for name in used if (harvest := harvest_of(self.study.rows[name]))})
+        return [f"{RECEIPTS}/harvest/{name}.json" for name in harvests]
 
     def _jobs(self) -> dict[str, Any]:
         """What the pictures show of each arm."""

@@ -9,7 +9,8 @@ from workbench import Bench
 
 RECITE = "arms/recite/seed0/steps0000-0001/step0001.json"
 NONE = "arms/none/seed0/steps0000-0001/step0001.json"
-OF_RECITE = {RECITE, "evals/recite/seed0.json", "report.json"}
+REPORT = {"report.json", "archive.json"}
+OF_RECITE = {RECITE, "evals/recite/seed0.json", *REPORT}
 
 
 def test_a_finished_study_has_nothing_to_do_wherever_it_lies(bench: Bench) -> None:
@@ -29,7 +30,7 @@ def test_a_real_edit_reruns_what_depends_on_it_and_a_revert_nothing(bench: Bench
     old, new = "from __future__ import annotations\n", "from __future__ import annotations\n\nEDITED = 1\n"
     bench.edit("src/internalize/evals/stage.py", old, new)
     evals = {"evals/base.json", "evals/none/seed0.json", "evals/recite/seed0.json"}
-    assert bench.planned() == {*evals, "report.json"}
+    assert bench.planned() == {*evals, *REPORT}
     bench.edit("src/internalize/evals/stage.py", new, old)
     assert bench.planned() == set()
 
@@ -49,14 +50,14 @@ def test_swapping_the_values_of_two_settings_reruns_that_arm_alone(bench: Bench)
     assert bench.planned(config=after) == OF_RECITE
 
 
-def test_a_note_changes_the_report_alone(bench: Bench) -> None:
-    assert bench.planned(config=("set=arms.recite.note=better",)) == {"report.json"}
+def test_a_note_changes_only_what_tells_it(bench: Bench) -> None:
+    assert bench.planned(config=("set=arms.recite.note=better",)) == REPORT
 
 
 def test_more_steps_run_only_the_new_steps(bench: Bench) -> None:
     longer = ("set=arms.recite.steps=3",)
     last = "arms/recite/seed0/steps0000-0002/step0002.json"
-    assert bench.planned(config=longer) == {last, "evals/recite/seed0.json", "report.json"}
+    assert bench.planned(config=longer) == {last, "evals/recite/seed0.json", *REPORT}
     before = bench.entries()
     bench.run(config=longer)
     new = bench.entries() - before
@@ -64,23 +65,23 @@ def test_more_steps_run_only_the_new_steps(bench: Bench) -> None:
     log = (bench.work / "logs/arms/recite/seed0/steps0000-0002.log").read_text().splitlines()
     assert ["already in the store" in line for line in log if " step " in line] == [True, True, False]
     assert bench.planned(config=longer) == set()
-    assert bench.planned() == {"evals/recite/seed0.json", "report.json"}, "shorter again: the old receipts still hold"
+    assert bench.planned() == {"evals/recite/seed0.json", *REPORT}, "shorter again: the old receipts still hold"
 
 
 def test_a_new_arm_runs_only_its_own_jobs(bench: Bench) -> None:
     own = {"arms/arm_c/seed0/steps0000-0001/step0001.json", "evals/arm_c/seed0.json"}
-    assert bench.planned(arms=None) == {"harvest/own.json", "rows/inserted_facts.json", *own, "report.json"}
+    assert bench.planned(arms=None) == {"harvest/own.json", "rows/inserted_facts.json", *own, *REPORT}
 
 
-def test_one_arm_less_makes_only_another_report(bench: Bench) -> None:
-    assert bench.planned(arms="none") == {"report.json"}
+def test_one_arm_less_makes_only_another_report_and_archive(bench: Bench) -> None:
+    assert bench.planned(arms="none") == REPORT
 
 
 def test_another_segment_length_recomputes_nothing(bench: Bench) -> None:
     single = ("steps_per_job=1",)
     segments = {f"arms/{arm}/seed0/steps{i:04d}-{i:04d}/step{i:04d}.json" for arm in ("none", "recite") for i in (0, 1)}
     evals = {"evals/none/seed0.json", "evals/recite/seed0.json"}
-    assert bench.planned(config=single) == {*segments, *evals, "report.json"}
+    assert bench.planned(config=single) == {*segments, *evals, *REPORT}
     before = bench.entries()
     bench.run(config=single)
     assert bench.entries() == before

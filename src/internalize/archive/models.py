@@ -1,0 +1,122 @@
+"""Model repositories: one folder a converted iteration, with a card that says what the policy is.
+
+Invariant: the weights are the conversion's own files, by hard links; the card's numbers are those of the archive's
+tables; each folder has manifests of its own, whose receipts the archive's chain leads back to the knowledge set.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from internalize.archive.inventory import Model, models
+from internalize.archive.layout import README
+from internalize.archive.manifest import Manifest, entry, hash_file, write_manifests
+from internalize.archive.sources import link
+from internalize.errors import UserError
+from internalize.files import write_text
+from internalize.receipts import Receipt
+from internalize.store import Store
+
+NEEDED = ("config.json",)
+INSIDE = "model/"
+"""A conversion's payload may hold the model folder as a sub-folder of this name."""
+
+
+def assemble_models(
+    folder: Path,
+    spec: Mapping[str, Any],
+    receipts: Mapping[str, Receipt],
+    checkpoints: Sequence[Mapping[str, Any]],
+    store: Store,
+) -> list[str]:
+    """Puts one folder a converted iteration below `folder`; the repositories' names. None converted: no folder.
+
+    Args:
+        checkpoints: rows of the `checkpoints` table, for the cards.
+
+    Raises:
+        UserError: a conversion is no model folder.
+    """
+    found = models(spec, receipts)
+    partial = folder.with_name(f".{folder.name}.partial")
+    for old in (partial, *([] if found else [folder])):  # what an earlier study had converted is not this one's
+        if old.exists():
+            shutil.rmtree(old)
+    rows = {(row["arm"], row["seed"], row["iteration"]): row for row in checkpoints}
+    for model in found:
+        row = rows.get((model.run.arm, model.run.seed, model.step), {})
+        _assemble(partial / model.repository, spec, model, row, store)
+    return [model.repository for model in found]
+
+
+def _assemble(root: Path, spec: Mapping[str, Any], model: Model, row: Mapping[str, Any], store: Store) -> None:
+    digest = model.receipt.hash()
+    nested = any(file.path.startswith(INSIDE) for file in model.receipt.files)
+    manifest = Manifest(study=spec["name"], files={})
+    for file in model.receipt.files:
+        path = file.path.removeprefix(INSIDE) if nested else file.path
+        link(store.root / model.receipt.entry / file.path, root / path)
+        manifest.files[path] = entry(file.sha256, file.bytes, path, digest)
+    missing = [name for name in NEEDED if name not in manifest.files]
+    if missing or not any(path.endswith(".safetensors") for path in manifest.files):
+        raise UserError(
+            "a conversion is no model folder",
+            where=f"{store.root / model.receipt.entry}",
+            expected="config.json and *.safetensors",
+            got=", ".join(sorted(manifest.files)[:8]),
+        )
+    write_text(root / README, model_card(spec, model, row))
+    manifest.files[README] = entry(hash_file(root / README), (root / README).stat().st_size, README, None)
+    write_manifests(root, manifest)
+
+
+def model_card(spec: Mapping[str, Any], model: Model, row: Mapping[str, Any]) -> str:
+    """The card: what was trained for how long, and how the policy plays."""
+    settings = spec["archive"]
+    arm = spec["arms"][model.run.arm]
+    front: dict[str, Any] = {
+        "license": settings["licence"],
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["reinforcement-learning", "knowledge", spec["name"]],
+    }
+    if settings.get("dataset"):
+        front["datasets"] = [settings["dataset"]]
+    base = spec["study"]["base"]
+    if base.get("repo"):
+        front["base_model"] = base["repo"]
+    phases = arm["phases"][: model.step + 1]
+    done = [f"{phases.count(word)} {name}" for word, name in NAMES.items() if word in phases]
+    text = [
+        f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---\n",
+        f"# {model.repository}\n",
+        f"The policy of arm `{model.run.arm}`, seed {model.run.seed}, after iteration {model.step}: {', '.join(done)}.",
+        f"{arm['note']}\n" if arm["note"] else "",
+        f"- rows: {arm['rows'] or 'none'}; schedule: {arm['schedule']}; phases so far: {', '.join(phases)}",
+        f"- {'SFT only: no RL has touched it' if row.get('sft_only') else 'RL has trained it'}",
+    ]
+    if row.get("return_mean") is not None:
+        text.append(
+            f"- in the eval of this iteration: mean shaped return {row['return_mean']:+.3f}, "
+            f"{row['clears']}/{row['episodes']} episodes cleared"
+        )
+    if row.get("nll_trained") is not None:
+        text.append(f"- NLL a token of the trained facts: {row['nll_trained']:.4g}")
+    if row.get("cite_weight") not in (None, 1.0):
+        text.append(f"- cite weight of this step: {row['cite_weight']:g}")
+    where = f"the dataset `{settings['dataset']}`" if settings.get("dataset") else "the study's archive"
+    text.append(
+        f"\nHow it came to be, with every episode, batch and receipt, is in {where}: run `{model.run.name}`. "
+        f"The conversion's receipt is `{model.receipt.hash()}`. `MANIFEST.sha256` hashes every file here.\n\n"
+        "One game and one base: an interval over seeds says nothing about others. Optimizer moments are not "
+        "published.\n"
+    )
+    return "\n".join(part for part in text if part)
+
+
+NAMES = {"sft": "SFT steps", "rl": "RL steps", "joint": "joint steps"}
