@@ -11,6 +11,7 @@ from typing import Any
 from internalize.schedule import cite_weights, phases, resets
 from internalize.study import Study
 from internalize.study_arms import Arm, SftJoint
+from internalize.study_parallel import Parallel
 
 Spec = dict[str, Any]
 
@@ -72,6 +73,8 @@ def segment(study: Study, arm: Arm, seed: int, first: int, last: int) -> Spec:
         spec["rl"] = arm.rl.plain()
     if isinstance(arm.schedule, SftJoint):
         spec["fraction"] = arm.schedule.fraction
+    if arm.parallel != Parallel():
+        spec["parallel"] = {"decides": arm.parallel.decides(), "runs": arm.parallel.plain()}
     return spec
 
 

@@ -206,6 +206,10 @@ class Store:
             raise disk_error(error, partial) from error
         return partial
 
+    def scratch(self, stage: str, key: str) -> Path:
+        """Where the processes that make an entry may exchange files; not made here."""
+        return self.root / "scratch" / f"{stage}-{key[:ENTRY_NAME]}"
+
     def forget(self, stage: str, key: str) -> Path | None:
         """Moves an entry out of the way, so that the next run recomputes it; returns where it went."""
         folder = self.folder(stage, key)
@@ -242,6 +246,12 @@ class Stopwatch:
             yield
         finally:
             self.parts[name] = self.parts.get(name, 0.0) + time.process_time() - start
+
+    def add(self, name: str, seconds: float) -> None:
+        """Counts CPU seconds of other processes as part `name`."""
+        if seconds:
+            self.cpu -= seconds
+            self.parts[name] = self.parts.get(name, 0.0) + seconds
 
     def report(self) -> dict[str, Any]:
         """Seconds so far, peak memory (MiB) and the software versions."""

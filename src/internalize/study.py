@@ -236,11 +236,12 @@ def _resolve(study: Study, name: str, source: Source) -> Arm:
         "note": "",
         "sft": study.sft.plain(),
         "rl": study.rl.plain(),
+        "parallel": {},
     }
     for layer in (study.defaults, study.arms[name]):
         given = layer.model_dump()
         for key, value in given.items():
-            merged[key] = _merge(merged.get(key), value) if key in ("sft", "rl", "schedule") else value
+            merged[key] = _merge(merged.get(key), value) if key in ("sft", "rl", "schedule", "parallel") else value
     merged["rows"] = merged["rows"] or {}
     merged["name"] = name
     try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from internalize.study_model import Count, Name, Rate, Seed, Settings, Sparse, Status, partial
+from internalize.study_parallel import Parallel, ParallelOverrides
 
 
 class NoSft(Settings):
@@ -186,6 +187,8 @@ class ArmDefaults(Sparse):
     """Overrides of the study's `sft`."""
     rl: RlOverrides = Field(default_factory=RlOverrides)
     """Overrides of the study's `rl`."""
+    parallel: ParallelOverrides = Field(default_factory=ParallelOverrides)
+    """How training is spread over processes; one process unless given."""
     status: Status = "valid"
     """Registry status; `prepared` arms are declared but not run."""
 
@@ -216,6 +219,8 @@ class Arm(Settings):
     """SFT settings."""
     rl: RlSettings
     """RL settings."""
+    parallel: Parallel = Parallel()
+    """Processes that train."""
     status: Status
     """Registry status."""
     note: str

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from internalize.arms.settings import StepSettings, step_settings
 from internalize.errors import UserError
 from internalize.receipts import Receipt, read_receipt, write_receipt
+from internalize.runtime import cluster
+from internalize.runtime.failures import WorkerLost
 from internalize.stages import parent_hashes
 from internalize.store import Stopwatch, Store
 
@@ -71,10 +73,21 @@ def run_segment(
                         if previous is not None and previous.status == "stopped":
                             receipt = _pass_through(settings, store, key, code, parents, previous, name, watch)
                         else:
-                            if worker is None:
-                                worker = _worker(spec, receipts, previous, store)
-                                watch.charge_startup()
-                            receipt = _train(worker, settings, store, key, code, parents, previous, name, watch)
+                            attempts = spec.get("parallel", {}).get("runs", {}).get("retries", 0)
+                            while receipt is None:
+                                try:
+                                    if worker is None:
+                                        worker = _worker(spec, receipts, previous, store, store.scratch(STAGE, key))
+                                        watch.charge_startup()
+                                    receipt = _train(worker, settings, store, key, code, parents, previous, name, watch)
+                                except WorkerLost as error:
+                                    if worker is not None:
+                                        worker.close()
+                                        worker = None
+                                    if not attempts:
+                                        raise
+                                    attempts -= 1
+                                    progress(f"{label} {settings.phase} step {step}/{last}: {_retry(error, previous)}")
                 progress(f"{label} {settings.phase} step {step}/{last}: {_headline(receipt)}")
             else:
                 progress(f"{label} {settings.phase} step {step}/{last}: already in the store")
@@ -86,6 +99,7 @@ def run_segment(
     finally:
         if worker is not None:
             worker.close()
+        cluster.shutdown()
     assert previous is not None
     return previous
 
@@ -101,11 +115,18 @@ def _parents(settings: StepSettings, receipts: Mapping[str, Receipt], previous: 
     return parents
 
 
-def _worker(spec: dict[str, Any], receipts: Mapping[str, Receipt], previous: Receipt | None, store: Store) -> Worker:
+def _retry(error: WorkerLost, previous: Receipt | None) -> str:
+    start = "the base" if previous is None else f"step {previous.spec['step']}"
+    return f"{error.what} ({error.got}); tried again from the commit of {start}"
+
+
+def _worker(
+    spec: dict[str, Any], receipts: Mapping[str, Receipt], previous: Receipt | None, store: Store, scratch: Path
+) -> Worker:
     from internalize.arms.worker import Worker
 
     opened = {name: store.open(receipt) for name, receipt in receipts.items() if name != PREVIOUS}
-    return Worker(spec, opened, store.open(previous) if previous is not None else None)
+    return Worker(spec, opened, store.open(previous) if previous is not None else None, scratch)
 
 
 def _train(

@@ -69,8 +69,6 @@ def save(state: dict[str, Any], folder: Path) -> None:
                 with path.open("rb") as handle:
                     os.fsync(handle.fileno())
         files.fsync_dir(folder)
-        if dist.get_world_size() > 1:
-            dist.barrier()
     except (OSError, RuntimeError) as error:
         raise _refused_write(error, folder) or error from error
     except dcp.api.CheckpointException as error:  # a BaseException that carries what went wrong on each rank

@@ -220,7 +220,7 @@ class Trainer:
         Raises:
             UserError: the file system refused a write.
         """
-        with cpu_stand_ins():
+        with cpu_stand_ins(), shards.together():  # all parts are durable when any rank returns
             saving.save(self._state(iteration, has_moments(self.optimizer)), folder)
 
     def load(self, folder: Path, with_optimizer: bool = True) -> int:
