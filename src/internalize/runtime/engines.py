@@ -6,6 +6,7 @@ rollout repeats bit for bit with the same number of engines.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ import numpy as np
 from internalize.engine.folder import ModelFolder
 from internalize.engine.local import LocalEngine
 from internalize.engine.protocol import Completion, SamplingParams
+from internalize.runtime.failures import WorkerLost
 
 
 class EngineHost:
@@ -120,12 +122,12 @@ class EnginePool:
         return [found[i] for i in range(len(sessions))]
 
     def release(self, sessions: Sequence[str]) -> None:
-        """Forgets these sessions; unknown names are ignored."""
+        """Forgets these sessions; unknown names are ignored, and so is a dead engine: it has forgotten them."""
         gone: dict[int, tuple[list[str]]] = {}
         for session in sessions:
             if session in self._home:
                 gone.setdefault(self._home.pop(session), ([],))[0].append(session)
-        if gone:
+        with contextlib.suppress(WorkerLost):
             self._hosts.ask("release", gone)
 
     def served(self) -> list[PooledEngine]:
