@@ -9,6 +9,7 @@ LOCAL_RANK, MASTER_ADDR, MASTER_PORT), and the driver's address and key.
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 import sys
 import traceback
@@ -34,7 +35,7 @@ def main() -> None:
     host, _, port = os.environ[ADDRESS].rpartition(":")
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     with Client((host, int(port)), authkey=bytes.fromhex(os.environ[KEY])) as driver:
-        driver.send((rank, socket.gethostname(), os.getpid()))
+        send(driver, (rank, socket.gethostname(), os.getpid()))
         serve(driver, rank, ranks)
 
 
@@ -47,7 +48,7 @@ def serve(driver: Connection, rank: int, ranks: int) -> None:
     member = Rank()
     while True:
         try:
-            name, arguments = driver.recv()
+            name, arguments = receive(driver)
         except EOFError:
             os._exit(1)  # the driver is gone; the other ranks see the same, so there is nobody to say goodbye to
         answer: Any
@@ -57,7 +58,17 @@ def serve(driver: Connection, rank: int, ranks: int) -> None:
             answer = error
         except Exception:
             answer = Failed(traceback.format_exc())
-        driver.send(answer)
+        send(driver, answer)
+
+
+def send(connection: Connection, message: Any) -> None:
+    """By value: `Connection.send` would lend tensors from shared memory, which ends with their owner."""
+    connection.send_bytes(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
+
+
+def receive(connection: Connection) -> Any:
+    """What the other side sent; only ever a process that knows this segment's key."""
+    return pickle.loads(connection.recv_bytes())
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from typing import Any, cast
 import internalize
 from internalize.runtime.answers import GRACE_SECONDS, Gone, results
 from internalize.runtime.failures import WorkerLost
-from internalize.runtime.launch import ADDRESS, KEY
+from internalize.runtime.launch import ADDRESS, KEY, receive, send
 
 START_SECONDS = 300.0
 CLOSE_SECONDS = 10.0
@@ -85,7 +85,7 @@ class TorchrunRanks:
         answers: dict[str, Any] = dict.fromkeys(self._connections)
         for rank, connection in self._connections.items():
             try:
-                connection.send((name, arguments))
+                send(connection, (name, arguments))
             except OSError as error:
                 answers[rank] = Gone(f"the connection is closed ({error.strerror or error})")
         waiting = {connection: rank for rank, connection in self._connections.items() if answers[rank] is None}
@@ -143,7 +143,7 @@ class TorchrunRanks:
         while len(found) < ranks:
             with contextlib.suppress(queue.Empty):
                 connection = arrived.get(timeout=0.1)
-                rank, place, pid = connection.recv()
+                rank, place, pid = receive(connection)
                 found[rank] = (connection, place, pid)
                 continue
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -199,6 +199,6 @@ def _is_rank(pid: int) -> bool:
 
 def _receive(connection: Connection) -> Any:
     try:
-        return connection.recv()
+        return receive(connection)
     except (EOFError, OSError):
         return Gone("its connection ended: killed or crashed")
