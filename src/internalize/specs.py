@@ -91,6 +91,8 @@ def segment(study: Study, arm: Arm, seed: int, first: int, last: int) -> Spec:
         spec["fraction"] = arm.schedule.fraction
     if study.diagnostics is not None:
         spec["diagnostics"] = study.diagnostics.plain()  # of the job, not of its steps
+    if arm.parallel != Parallel():
+        spec["parallel"] = {"decides": arm.parallel.decides(), "runs": arm.parallel.plain()}
     return spec
 
 

@@ -243,6 +243,10 @@ class Store:
         """Where a run in progress writes about itself; what failed runs wrote stays there until one commits."""
         return self.root / "running" / f"{stage}-{key[:ENTRY_NAME]}"
 
+    def scratch(self, stage: str, key: str) -> Path:
+        """Where the processes that make an entry may exchange files; not made here."""
+        return self.root / "scratch" / f"{stage}-{key[:ENTRY_NAME]}"
+
     def forget(self, stage: str, key: str) -> Path | None:
         """Moves an entry out of the way, so that the next run recomputes it; returns where it went."""
         folder = self.folder(stage, key)
@@ -283,6 +287,12 @@ class Stopwatch:
 
     def beat(self, what: str) -> None:
         """A sign of life; nobody listens here (diagnostics.watchdog does)."""
+
+    def add(self, name: str, seconds: float) -> None:
+        """Counts CPU seconds of other processes as part `name`."""
+        if seconds:
+            self.cpu -= seconds
+            self.parts[name] = self.parts.get(name, 0.0) + seconds
 
     def report(self) -> dict[str, Any]:
         """Seconds so far, peak memory (MiB) and the software versions."""

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from internalize.study_harness import HarnessSettings
 from internalize.study_model import Count, Name, Rate, Seed, Settings, Sparse, Status, partial
-from internalize.study_parallel import Parallel
+from internalize.study_parallel import Parallel, ParallelOverrides
 
 
 class NoSft(Settings):
@@ -114,12 +114,9 @@ if TYPE_CHECKING:
     class RlOverrides(Sparse): ...
 
     class SftOverrides(Sparse): ...
-
-    class ParallelOverrides(Sparse): ...
 else:
     RlOverrides = partial(RlSettings, "RlOverrides")
     SftOverrides = partial(SftSettings, "SftOverrides")
-    ParallelOverrides = partial(Parallel, "ParallelOverrides")
 
 
 def _shares(value: Any) -> Any:
@@ -192,7 +189,7 @@ class ArmDefaults(Sparse):
     rl: RlOverrides = Field(default_factory=RlOverrides)
     """Overrides of the study's `rl`."""
     parallel: ParallelOverrides = Field(default_factory=ParallelOverrides)
-    """Layout of the training steps over GPUs and processes; one process unless given."""
+    """How training is spread over processes; one process unless given."""
     harness: HarnessSettings = None
     """What plays the rollouts; the study's `rollout.harness` unless given."""
     status: Status = "valid"
@@ -230,7 +227,7 @@ class Arm(Settings):
     rl: RlSettings
     """RL settings."""
     parallel: Parallel = Parallel()
-    """Layout of the training steps."""
+    """Processes that train."""
     harness: HarnessSettings = None
     """What plays the rollouts; None is in process."""
     status: Status

@@ -5,14 +5,16 @@ Invariant: each check raises before the first job, names the key in the file and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from internalize.errors import StudyError
 from internalize.schedule import own_phases
 from internalize.study_arms import Arm, NoSft, SftFirst, SftFreq, SftInterleaved, SftJoint
+from internalize.study_base import Base
 from internalize.study_errors import nearest
 from internalize.study_games import DipWheelGame
+from internalize.study_parallel import complaints, model_complaints
 from internalize.study_rows import harvest_of, parent_of
 from internalize.study_yaml import KeyPath, Source
 
@@ -105,6 +107,41 @@ def check_arm(arm: Arm, study: Study, source: Source) -> None:
         what, key, fix = complaint
         raise StudyError(f"arm `{arm.name}`: {what}", where=source.where((*at, *key)), got=_describe(arm), fix=fix)
     _check_divides(arm.rl.optimizer_steps, study.rollout.episodes, (*at, "rl", "optimizer_steps"), source)
+    check_parallel(arm, study, source)
+
+
+def check_parallel(arm: Arm, study: Study, source: Source, model: Mapping[str, int] | None = None) -> None:
+    """Parallel sizes that divide the batches, and the model where its sizes are known.
+
+    Args:
+        model: sizes by their names in config.json; None takes them from the recipe, if the base is made by it.
+
+    Raises:
+        StudyError: the first that does not hold.
+    """
+    order = set(own_phases(arm))
+    plays, reads = order != {"sft"}, order != {"rl"}
+    if model is None and isinstance(study.base, Base) and study.base.prebuilt is None:
+        recipe = study.base.recipe
+        model = {
+            "num_hidden_layers": recipe.layers,
+            "num_attention_heads": recipe.heads,
+            "num_key_value_heads": recipe.kv_heads,
+            "intermediate_size": recipe.intermediate_size,
+        }
+    found = [
+        *complaints(
+            arm.parallel,
+            episodes=study.rollout.episodes if plays else None,
+            batch_episodes=study.rollout.episodes // arm.rl.optimizer_steps if plays else None,
+            batch_turns=arm.sft.batch_turns if reads else None,
+        ),
+        *model_complaints(arm.parallel, model or {}),
+    ]
+    for what, key, fix in found:
+        where = source.where(("arms", arm.name, "parallel", key))
+        got = f"{key}: {getattr(arm.parallel, key)}"
+        raise StudyError(f"arm `{arm.name}`: {what}", where=where, got=got, fix=fix)
 
 
 def _schedule_complaint(arm: Arm) -> tuple[str, KeyPath, str] | None:

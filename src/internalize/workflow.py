@@ -29,11 +29,13 @@ from internalize.study import Study, load_study, runnable_arms
 from internalize.study_arms import Arm
 from internalize.study_base import HubBase
 from internalize.study_checkpoints import Convert
+from internalize.study_checks import check_parallel
 from internalize.study_errors import nearest
 from internalize.study_games import ArcGame
 from internalize.study_harness import Played
 from internalize.study_numerics import chosen_gates, numerics_specs
 from internalize.study_rows import harvest_of, parent_of
+from internalize.study_yaml import Source
 
 RECEIPTS = "results/receipts"
 DEFAULT_STUDY = "config/bundled.yaml"
@@ -85,6 +87,10 @@ class Plan:
         self._fingerprints = Fingerprints(cache=CACHE)
         shipped = study.base.prebuilt
         self._prebuilt_digest = prebuilt_digest(found(shipped, repository)) if shipped is not None else None
+        if shipped is not None and any(arm.parallel.ranks > 1 for arm in self.arms.values()):
+            model = read_json(found(shipped, repository) / "config.json")
+            for arm in self.arms.values():
+                check_parallel(arm, study, Source(Path(study.name), {}), model)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], repository: Path, configfiles: Sequence[str | Path] = ()) -> Plan:

@@ -9,6 +9,7 @@ empty receipts with status `stopped`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from internalize.diagnostics.limits import Limits
 from internalize.diagnostics.watchdog import Watch, Watchdog
 from internalize.errors import UserError
 from internalize.receipts import Receipt, read_receipt, write_receipt
+from internalize.runtime import cluster
+from internalize.runtime.failures import WorkerLost
 from internalize.stages import parent_hashes
 from internalize.startup import imports
 from internalize.store import Store
@@ -53,6 +56,7 @@ def run_segment(
     Raises:
         BudgetSpent: the next step does not fit the budget; the steps before it are committed.
         UserError: an input is missing or corrupt, or another process writes the same step.
+        WorkerLost: a training rank or an engine died more often than `parallel.retries` allows.
     """
     receipts = {name: read_receipt(path) for name, path in inputs.items()}
     first, last = spec["first"], spec["last"]
@@ -63,45 +67,27 @@ def run_segment(
             expected=f"--input {PREVIOUS}=<receipt of step {first - 1}>",
         )
     label = "-".join(output.parts[-4:-2])  # ARM/seedN/stepsA-B/stepB.json
-    previous = receipts.get(PREVIOUS)
-    worker: Worker | None = None
     dog = Watchdog(Limits.of(spec.get("diagnostics")), progress).start()
-    purse = purse or Purse()
+    segment = _Segment(spec, code, receipts, store, label, progress, purse or Purse(), dog)
+    previous = receipts.get(PREVIOUS)
     try:
-        for step in range(first, last + 1):
-            settings = step_settings(spec, step)
-            parents = parent_hashes(step_parents(settings, receipts, previous))
-            key = store.key(STAGE, settings.spec, code, parents)
-            receipt = store.find(STAGE, key)
+        for number in range(first, last + 1):
+            step = segment.step(number, previous)
+            receipt = store.find(STAGE, step.key)
             if receipt is None:
                 pause()
-                with store.lease(STAGE, key):
-                    receipt = store.find(STAGE, key)
-                    if receipt is None:
-                        name = f"{label}-step{step:04d}"
-                        watch = dog.watch(store.running(STAGE, key), name)
-                        if previous is not None and previous.status == "stopped":
-                            receipt = _pass_through(settings, store, key, code, parents, previous, name, watch)
-                        else:
-                            purse.before_step(settings.spec, previous)
-                            if worker is None:
-                                with watch.limit("start"):
-                                    worker = _worker(spec, receipts, previous, store)
-                                watch.charge_startup()
-                            receipt = _train(worker, settings, store, key, code, parents, previous, name, watch)
-                            purse.after_step()
-                progress(f"{label} {settings.phase} step {step}/{last}: {_headline(receipt)}")
+                with store.lease(STAGE, step.key):
+                    receipt = store.find(STAGE, step.key) or segment.make(step)
+                progress(f"{step.told}: {_headline(receipt)}")
             else:
-                progress(f"{label} {settings.phase} step {step}/{last}: already in the store")
-                if worker is not None:  # it holds the weights of an earlier step
-                    worker.close()
-                    worker = None
-            write_receipt(output.with_name(f"step{step:04d}.json"), receipt)
+                progress(f"{step.told}: already in the store")
+                segment.drop_worker()  # it holds the weights of an earlier step
+            write_receipt(output.with_name(f"step{number:04d}.json"), receipt)
             previous = receipt
     finally:
-        if worker is not None:
-            worker.close()
+        segment.drop_worker()
         dog.stop()
+        cluster.shutdown()
     assert previous is not None
     return previous
 
@@ -119,75 +105,106 @@ def step_parents(
     return parents
 
 
-def _worker(spec: dict[str, Any], receipts: Mapping[str, Receipt], previous: Receipt | None, store: Store) -> Worker:
-    with imports():
-        from internalize.arms.worker import Worker
+@dataclass(frozen=True)
+class _Step:
+    """A step to be made."""
 
-    opened = {name: store.open(receipt) for name, receipt in receipts.items() if name != PREVIOUS}
-    return Worker(spec, opened, store.open(previous) if previous is not None else None)
-
-
-def _train(
-    worker: Worker,
-    settings: StepSettings,
-    store: Store,
-    key: str,
-    code: str,
-    parents: dict[str, str],
-    previous: Receipt | None,
-    name: str,
-    watch: Watch,
-) -> Receipt:
-    partial = store.partial(STAGE, key)
-    facts = worker.run(settings, partial, previous.facts if previous is not None else {}, watch)
-    status = "stopped" if "stopped_at" in facts else "done"
-    return _commit(store, partial, settings, key, code, parents, name, facts, status, watch)
+    settings: StepSettings
+    previous: Receipt | None
+    parents: dict[str, str]
+    key: str
+    name: str
+    told: str
+    """How progress names it."""
 
 
-def _pass_through(
-    settings: StepSettings,
-    store: Store,
-    key: str,
-    code: str,
-    parents: dict[str, str],
-    previous: Receipt,
-    name: str,
-    watch: Watch,
-) -> Receipt:
-    """The receipt of a step behind the one that the guard stopped: no payload."""
-    facts = {
-        "phase": settings.phase,
-        "passed_through": True,
-        **{word: previous.facts[word] for word in ("stopped_at", "reasons", "last_good_step")},
-    }
-    return _commit(store, store.partial(STAGE, key), settings, key, code, parents, name, facts, "stopped", watch)
+@dataclass
+class _Segment:
+    """What the steps of a segment share. The worker is made for the first step that the store lacks."""
 
+    spec: dict[str, Any]
+    code: str
+    receipts: Mapping[str, Receipt]
+    store: Store
+    label: str
+    progress: Callable[[str], None]
+    purse: Purse
+    dog: Watchdog
+    worker: Worker | None = field(default=None, init=False)
 
-def _commit(
-    store: Store,
-    partial: Path,
-    settings: StepSettings,
-    key: str,
-    code: str,
-    parents: dict[str, str],
-    name: str,
-    facts: dict[str, Any],
-    status: str,
-    watch: Watch,
-) -> Receipt:
-    return store.commit(
-        partial,
-        stage=STAGE,
-        name=name,
-        key=key,
-        spec=settings.spec,
-        code=code,
-        parents=parents,
-        facts=facts,
-        status=status,
-        run=watch.report(),
-        runtime=watch.finish(),
-    )
+    def step(self, number: int, previous: Receipt | None) -> _Step:
+        """Step `number` behind `previous`, with its key."""
+        settings = step_settings(self.spec, number)
+        parents = parent_hashes(step_parents(settings, self.receipts, previous))
+        key = self.store.key(STAGE, settings.spec, self.code, parents)
+        told = f"{self.label} {settings.phase} step {number}/{self.spec['last']}"
+        return _Step(settings, previous, parents, key, f"{self.label}-step{number:04d}", told)
+
+    def make(self, step: _Step) -> Receipt:
+        """Computes and commits a step; one behind a stop is an empty receipt."""
+        watch = self.dog.watch(self.store.running(STAGE, step.key), step.name)
+        if step.previous is not None and step.previous.status == "stopped":
+            facts = {
+                "phase": step.settings.phase,
+                "passed_through": True,
+                **{word: step.previous.facts[word] for word in ("stopped_at", "reasons", "last_good_step")},
+            }
+            return self._commit(step, self.store.partial(STAGE, step.key), facts, watch)
+        self.purse.before_step(step.settings.spec, step.previous)
+        receipt = self._retried(step, watch)
+        self.purse.after_step()
+        return receipt
+
+    def drop_worker(self) -> None:
+        """Ends the worker and its processes, if there is one."""
+        if self.worker is not None:
+            self.worker.close()
+            self.worker = None
+
+    def _retried(self, step: _Step, watch: Watch) -> Receipt:
+        attempts = self.spec.get("parallel", {}).get("runs", {}).get("retries", 0)
+        while True:
+            try:
+                return self._train(step, watch)
+            except WorkerLost as error:
+                self.drop_worker()
+                if not attempts:
+                    raise
+                attempts -= 1
+                start = "the base" if step.previous is None else f"step {step.previous.spec['step']}"
+                self.progress(f"{step.told}: {error.what} ({error.got}); tried again from the commit of {start}")
+
+    def _train(self, step: _Step, watch: Watch) -> Receipt:
+        if self.worker is None:
+            with watch.limit("start"):
+                self.worker = self._open_worker(step)
+            watch.charge_startup()
+        partial = self.store.partial(STAGE, step.key)
+        before = step.previous.facts if step.previous is not None else {}
+        return self._commit(step, partial, self.worker.run(step.settings, partial, before, watch), watch)
+
+    def _open_worker(self, step: _Step) -> Worker:
+        with imports():
+            from internalize.arms.worker import Worker
+
+        opened = {name: self.store.open(receipt) for name, receipt in self.receipts.items() if name != PREVIOUS}
+        previous = self.store.open(step.previous) if step.previous is not None else None
+        return Worker(self.spec, opened, previous, self.store.scratch(STAGE, step.key))
+
+    def _commit(self, step: _Step, partial: Path, facts: dict[str, Any], watch: Watch) -> Receipt:
+        return self.store.commit(
+            partial,
+            stage=STAGE,
+            name=step.name,
+            key=step.key,
+            spec=step.settings.spec,
+            code=self.code,
+            parents=step.parents,
+            facts=facts,
+            status="stopped" if "stopped_at" in facts else "done",
+            run=watch.report(),
+            runtime=watch.finish(),
+        )
 
 
 def _headline(receipt: Receipt) -> str:

@@ -56,4 +56,6 @@ def step_settings(segment: dict[str, Any], step: int) -> StepSettings:
         spec |= {"rl": segment["rl"], "rollout_index": rollout}
     if phase == "joint":
         spec["fraction"] = segment["fraction"]
+    if segment.get("parallel", {}).get("decides"):
+        spec["parallel"] = segment["parallel"]["decides"]
     return StepSettings(step, phase, bool(segment["resets"][at]), cite, rollout, spec)

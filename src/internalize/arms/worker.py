@@ -26,19 +26,19 @@ from internalize.games.shaping import ShapingWeights, write_shaping
 from internalize.harness.choose import make_harness
 from internalize.harness.counted import invalid_reasons, need_one
 from internalize.harness.episode import Episode, write_episodes
-from internalize.rollout.actor import load_engine, load_hf_state
+from internalize.rollout.actor import load_engine
 from internalize.rollout.advantages import Advantages, episode_advantages
 from internalize.rollout.dump import save_dump
 from internalize.rollout.metrics import rollout_metrics
 from internalize.rollout.plans import rollout_plans
 from internalize.rollout.samples import samples
 from internalize.rows.batches import read_rows, sft_batches
+from internalize.runtime.runtimes import open_runtime
 from internalize.seeds import rng
 from internalize.store import WORK, Input, Stopwatch
 from internalize.train.batch import TrainSequence
 from internalize.train.nonfinite import located
-from internalize.train.optimizer import OptimizerSpec
-from internalize.train.trainer import NonFiniteError, StepStats, Trainer
+from internalize.train.trainer import NonFiniteError, StepStats
 
 MAX_CONTEXT = 512
 REMEMBERED = (
@@ -68,14 +68,37 @@ class Worker:
         segment: the segment's spec (`arms.settings`).
         inputs: `base`, `knowledge`, `gate` and `rows.<name>`, opened.
         previous: the step before, opened; None starts from the base.
+        scratch: folder for what its processes exchange; needed where the segment has any.
+
+    Raises:
+        WorkerLost: a process of it did not come up.
     """
 
-    def __init__(self, segment: Mapping[str, Any], inputs: Mapping[str, Input], previous: Input | None) -> None:
+    def __init__(
+        self,
+        segment: Mapping[str, Any],
+        inputs: Mapping[str, Input],
+        previous: Input | None,
+        scratch: Path = Path("store/scratch"),
+    ) -> None:
         self.seed = int(segment["seed"])
         self.game = make_game(**segment["game"])
         base = inputs["base"].payload
         slots = int(segment["rollout"]["episodes"])  # what is played at once; caches cost memory and start-up
-        self.engine, self.template, config = load_engine(base, slots, MAX_CONTEXT, self.game)
+        runs = segment.get("parallel", {}).get("runs")
+        self.runtime, self.template = open_runtime(
+            runs, base, self.game, seed=self.seed, slots=slots, max_len=MAX_CONTEXT, scratch=scratch
+        )
+        self.engine, self.trainer = self.runtime.engine, self.runtime.trainer
+        try:
+            self._prepare(segment, inputs, previous, base)
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(
+        self, segment: Mapping[str, Any], inputs: Mapping[str, Input], previous: Input | None, base: Path
+    ) -> None:
         self.base = base
         self.facts: list[str] = inputs["knowledge"].facts["prompt_facts"]
         held_out = set(inputs["knowledge"].facts["held_out_facts"])
@@ -104,16 +127,15 @@ class Worker:
         )
         self.watch = Stopwatch()
         beat_on_calls(self.engine, "generate", lambda: self.watch.beat("an engine call"))
-        self.trainer = Trainer(config, OptimizerSpec(), seed=self.seed)
         if previous is None:
-            self.trainer.load_hf(load_hf_state(base))
+            self.runtime.load_base(base)
         else:
             step = int(previous.receipt.spec["step"])
             self.trainer.load(layout.iteration_folder(previous.payload, step))
 
     def close(self) -> None:
-        """Frees the trainer's process group."""
-        self.trainer.close()
+        """Frees the trainer's process group, and ends the processes of a parallel one."""
+        self.runtime.close()
 
     @cached_property
     def teacher(self) -> LocalEngine:
@@ -132,7 +154,7 @@ class Worker:
         step, self.watch = settings.step, watch
         if settings.reset:
             self.trainer.reset_optimizer()
-        self.engine.update_weights(self.trainer.export_hf(), f"step{step - 1:04d}")
+        self.runtime.sync(f"step{step - 1:04d}")
         episodes: list[Episode] = []
         advantages: Advantages | None = None
         with watch.phase("play"):
@@ -142,12 +164,14 @@ class Worker:
         played = self._played(episodes, advantages)
         with watch.phase("train"):
             batches = self._batches(settings, episodes, advantages, folder)
+            self.runtime.before_training()
             stats, broken = self._train(settings, batches)
         trained = summary(stats, broken)
         history = [*before.get("history", []), _reading(settings, played, trained)]
         verdict = self.guard.check(history)
         with watch.phase("save"):
             self._write(settings, folder, episodes, batches, played, trained, verdict, history)
+        watch.add("ranks and engines", self.runtime.cpu_seconds())
         facts: dict[str, Any] = {
             "phase": settings.phase,
             "loss": trained.get("loss"),

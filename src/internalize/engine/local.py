@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from internalize.checkpoints.digest import tensor_digests
 from internalize.engine.protocol import Completion, SamplingParams
 from internalize.engine.qwen3 import KeyValues, Qwen3, Qwen3Weights, right_pad
 from internalize.engine.slots import Slots
@@ -63,6 +64,20 @@ class LocalEngine:
         self._weights = Qwen3Weights.from_hf(state, self.config)
         self._version = version
         self.flush()
+
+    def served_digests(self) -> dict[str, str]:
+        """HF tensor name -> hash of the tensor that the next call computes with. Raises UserError if there are no
+        weights."""
+        return tensor_digests(self._ready().to_hf(self.config))
+
+    def offload(self) -> None:
+        """Give all memory back, weights and caches; `onload` and `update_weights` before the next call."""
+        self._weights, self._version, self._store = None, "", []
+        self.flush()
+
+    def onload(self) -> None:
+        """Take the caches' memory again."""
+        self._store = self._model.new_cache(self.slots, self.max_len)
 
     def release(self, sessions: Collection[str]) -> None:
         """Forget these sessions' caches; unknown names are ignored."""

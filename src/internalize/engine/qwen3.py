@@ -171,6 +171,31 @@ class Qwen3Weights:
         head = embed if shape.tied else take("lm_head.weight")
         return cls(embed=embed, layers=tuple(layers), norm=take("model.norm.weight"), head=head)
 
+    def to_hf(self, config: Mapping[str, Any]) -> dict[str, Tensor]:
+        """HF name -> the tensor as it is served; views. Inverse of `from_hf`."""
+        shape = Qwen3Shape.of(config)
+        heads, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        state = {"model.embed_tokens.weight": self.embed}
+        for i, layer in enumerate(self.layers):
+            p = f"model.layers.{i}."
+            q, k, v = torch.split(layer.qkv, [heads, kv, kv])
+            gate, up = layer.gate_up.chunk(2)
+            state |= {
+                p + "input_layernorm.weight": layer.norm1,
+                p + "self_attn.q_proj.weight": q,
+                p + "self_attn.k_proj.weight": k,
+                p + "self_attn.v_proj.weight": v,
+                p + "self_attn.q_norm.weight": layer.qk_norm[0],
+                p + "self_attn.k_norm.weight": layer.qk_norm[-1],
+                p + "self_attn.o_proj.weight": layer.out,
+                p + "post_attention_layernorm.weight": layer.norm2,
+                p + "mlp.gate_proj.weight": gate,
+                p + "mlp.up_proj.weight": up,
+                p + "mlp.down_proj.weight": layer.down,
+            }
+        state["model.norm.weight"] = self.norm
+        return state if shape.tied else state | {"lm_head.weight": self.head}
+
 
 KeyValues = list[tuple[Tensor, Tensor]]
 """One (keys, values) pair a layer, each [rows, kv_heads, positions, head_dim]."""

@@ -53,6 +53,20 @@ def load_engine(
     Raises:
         UserError: vocabulary and model do not fit, or the engine cannot run this architecture.
     """
+    template, config = load_template(folder, game)
+    state = load_hf_state(folder)
+    engine = LocalEngine(config, slots=slots, max_len=max_len)
+    weights = folder / (INDEX if (folder / INDEX).exists() else SINGLE)
+    engine.update_weights(state, sha256_file(weights)[:12])
+    return engine, template, config
+
+
+def load_template(folder: Path, game: Game | None = None) -> tuple[Template, dict[str, Any]]:
+    """The template over the folder's vocabulary, and `config.json`.
+
+    Raises:
+        UserError: vocabulary and model do not fit.
+    """
     config: dict[str, Any] = read_json(folder / "config.json")
     vocab = Vocabulary.load(folder)
     if len(vocab) > int(config.get("vocab_size", 0)):
@@ -62,9 +76,4 @@ def load_engine(
             expected=f"at most {config.get('vocab_size')} tokens",
             got=str(len(vocab)),
         )
-    state = load_hf_state(folder)
-    engine = LocalEngine(config, slots=slots, max_len=max_len)
-    weights = folder / (INDEX if (folder / INDEX).exists() else SINGLE)
-    engine.update_weights(state, sha256_file(weights)[:12])
-    template = Template(vocab, CallTable(game.call_words()) if game is not None else None)
-    return engine, template, config
+    return Template(vocab, CallTable(game.call_words()) if game is not None else None), config

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from internalize.train.losses import (
@@ -52,7 +53,7 @@ def forward_step(
     their loss.
     """
     batch = next(batches)
-    boundaries = torch.from_numpy(batch.boundaries).to(torch.int32)
+    boundaries = _tensor(batch.boundaries).to(torch.int32)
     longest = int((batch.boundaries[1:] - batch.boundaries[:-1]).max())
     packing = PackedSeqParams(
         qkv_format="thd",
@@ -61,7 +62,7 @@ def forward_step(
         max_seqlen_q=longest,
         max_seqlen_kv=longest,
     )
-    tokens, positions = torch.from_numpy(batch.tokens)[None], torch.from_numpy(batch.positions)[None]
+    tokens, positions = _tensor(batch.tokens)[None], _tensor(batch.positions)[None]
     with as_written():
         logits = model(tokens, positions, None, packed_seq_params=packing)
     return logits, functools.partial(micro_batch_loss, spec, norm, batch)
@@ -75,24 +76,33 @@ def micro_batch_loss(
     The token count is 0 on purpose: the loss is divided by its own normalisers already, and Megatron rescales
     gradients only by a count above 0 (an int, where our weights are floats).
     """
-    flat, labels = logits[0], torch.from_numpy(batch.labels)
+    flat, labels = logits[0], _tensor(batch.labels)
     ce = pg = kl = ratio = clipped = abs_diff = flat.new_zeros(())
     if len(batch.ce_rows):
-        nll = -_logprobs(flat, labels, torch.from_numpy(batch.ce_rows), 1.0)
-        ce = weighted_cross_entropy(nll, torch.from_numpy(batch.ce_weights)) / norm.ce
+        nll = -_logprobs(flat, labels, _tensor(batch.ce_rows), 1.0)
+        ce = weighted_cross_entropy(nll, _tensor(batch.ce_weights)) / norm.ce
     if len(batch.pg_rows):
-        logprobs = _logprobs(flat, labels, torch.from_numpy(batch.pg_rows), spec.temperature)
-        rollout = torch.from_numpy(batch.rollout_logprobs)
-        terms = clipped_policy_loss(logprobs, rollout, torch.from_numpy(batch.advantages), spec)
+        logprobs = _logprobs(flat, labels, _tensor(batch.pg_rows), spec.temperature)
+        rollout = _tensor(batch.rollout_logprobs)
+        terms = clipped_policy_loss(logprobs, rollout, _tensor(batch.advantages), spec)
         pg = terms.loss.sum() / norm.rl
         ratio, clipped = terms.ratio.sum(), terms.clipped.sum()
         abs_diff = (logprobs.detach() - rollout).abs().sum()
     if batch.teacher_logprobs is not None:
-        rows = flat.index_select(0, torch.from_numpy(batch.kl_rows))
+        rows = flat.index_select(0, _tensor(batch.kl_rows))
         student = gather_from_tensor_model_parallel_region(rows).float().log_softmax(-1)
-        kl = kl_to_teacher(torch.from_numpy(batch.teacher_logprobs), student).sum() / norm.kl
+        kl = kl_to_teacher(_tensor(batch.teacher_logprobs), student).sum() / norm.kl
     sums = Sums(ce.detach(), pg.detach(), kl.detach(), ratio, clipped, abs_diff)
-    return ce + pg + kl, torch.zeros((), dtype=torch.int), sums
+    loss = ce + pg + kl
+    if not loss.requires_grad:
+        loss = flat.sum() * 0.0  # an idle data-parallel rank goes through the motions: the others wait for it
+    return loss, torch.zeros((), dtype=torch.int, device=flat.device), sums
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    """On the device of the model."""
+    tensor = torch.from_numpy(array)
+    return tensor.cuda() if torch.cuda.is_available() else tensor
 
 
 def _logprobs(logits: Tensor, labels: Tensor, rows: Tensor, temperature: float) -> Tensor:

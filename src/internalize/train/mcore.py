@@ -52,7 +52,10 @@ with _without_inductor(), warnings.catch_warnings():
         finalize_model_grads,
     )
     from megatron.core.models.gpt import GPTModel
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.models.gpt.gpt_layer_specs import (
+        get_gpt_layer_local_spec,
+        get_gpt_layer_with_transformer_engine_spec,
+    )
     from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
     from megatron.core.packed_seq_params import PackedSeqParams
     from megatron.core.pipeline_parallel import get_forward_backward_func
@@ -60,6 +63,7 @@ with _without_inductor(), warnings.catch_warnings():
         gather_from_tensor_model_parallel_region,
         vocab_parallel_cross_entropy,
     )
+    from megatron.core.tensor_parallel import random as tensor_parallel_random
     from megatron.core.tensor_parallel.random import initialize_rng_tracker
     from megatron.core.transformer.module import MegatronModule
     from megatron.core.transformer.spec_utils import ModuleSpec
@@ -87,11 +91,13 @@ __all__ = [
     "gather_from_tensor_model_parallel_region",
     "get_forward_backward_func",
     "get_gpt_layer_local_spec",
+    "get_gpt_layer_with_transformer_engine_spec",
     "get_megatron_optimizer",
     "initialize_rng_tracker",
     "mcore_to_pyt_state_dict",
     "parallel_state",
     "replace_keys_with_sharded_keys",
+    "tensor_parallel_random",
     "vocab_parallel_cross_entropy",
 ]
 

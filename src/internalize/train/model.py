@@ -21,6 +21,7 @@ from internalize.train.mcore import (
     ModuleSpec,
     TransformerConfig,
     get_gpt_layer_local_spec,
+    get_gpt_layer_with_transformer_engine_spec,
     parallel_state,
 )
 
@@ -34,6 +35,10 @@ SIZES = (
     "head_dim",
     "max_position_embeddings",
 )
+
+
+TENSOR_CUTS = ("vocab_size", "num_attention_heads", "num_key_value_heads", "intermediate_size")
+"""What tensor parallelism cuts."""
 
 
 class ModelConfigError(UserError):
@@ -113,6 +118,10 @@ def transformer_config(config: Mapping[str, Any], parallel: ParallelSpec) -> Tra
         init_method_std=config.get("initializer_range", 0.02),
         tensor_model_parallel_size=parallel.tp,
         pipeline_model_parallel_size=parallel.pp,
+        sequence_parallel=parallel.sequence_parallel and parallel.tp > 1,
+        recompute_granularity="full" if parallel.recompute else None,
+        recompute_method="uniform" if parallel.recompute else None,
+        recompute_num_layers=1 if parallel.recompute else None,
         pipeline_dtype=torch.float32,
         params_dtype=torch.float32,
         # The loss comes divided by its own normaliser: sum over micro-batches and ranks, never average.
@@ -140,12 +149,13 @@ def build_model(config: Mapping[str, Any], parallel: ParallelSpec) -> tuple[Tran
     Call inside ``shim.cpu_stand_ins`` and after ``distributed.acquire``.
 
     Raises:
-        ModelConfigError: the config asks for something else than a Qwen3-type dense decoder.
+        ModelConfigError: the config asks for something else than a Qwen3-type dense decoder, or cannot be cut into
+            the parallel shape.
     """
     check_config(config)
+    check_divides(config, parallel)
     mcore_config = transformer_config(config, parallel)
-    spec = get_gpt_layer_local_spec(qk_layernorm=True, normalization="RMSNorm")
-    spec.submodules.self_attention.submodules.core_attention = ModuleSpec(module=SdpaAttention)
+    spec = layer_spec(parallel)
     model = GPTModel(
         config=mcore_config,
         transformer_layer_spec=spec,
@@ -158,4 +168,33 @@ def build_model(config: Mapping[str, Any], parallel: ParallelSpec) -> tuple[Tran
         position_embedding_type="rope",
         rotary_base=rope_theta(config),
     )
-    return mcore_config, model
+    return mcore_config, model.cuda() if torch.cuda.is_available() else model
+
+
+def layer_spec(parallel: ParallelSpec) -> ModuleSpec:
+    """The modules of a layer: torch's own with attention by `SdpaAttention`, or Transformer Engine's where sequence
+    parallelism asks for them (torch's norm refuses split sequences).
+    """
+    if parallel.sequence_parallel and parallel.tp > 1:
+        return get_gpt_layer_with_transformer_engine_spec(qk_layernorm=True)
+    spec = get_gpt_layer_local_spec(qk_layernorm=True, normalization="RMSNorm")
+    spec.submodules.self_attention.submodules.core_attention = ModuleSpec(module=SdpaAttention)
+    return spec
+
+
+def check_divides(config: Mapping[str, Any], parallel: ParallelSpec) -> None:
+    """Refuses a parallel shape that does not divide the model.
+
+    Raises:
+        ModelConfigError: names the key of config.json and the size.
+    """
+    cuts = [(key, "tensor", parallel.tp) for key in TENSOR_CUTS] + [("num_hidden_layers", "pipeline", parallel.pp)]
+    for key, kind, size in cuts:
+        if config[key] % size:
+            raise ModelConfigError(
+                f"the model cannot be cut {size} times by {kind} parallelism",
+                where=f"config.json: {key}",
+                expected=f"a multiple of {size}",
+                got=f"{config[key]}",
+                fix=f"choose another `parallel.{kind}`",
+            )

@@ -34,8 +34,16 @@ class OptimizerSpec:
     clip_grad: float = 1.0
 
 
-def build_optimizer(spec: OptimizerSpec, model: DistributedDataParallel) -> MegatronOptimizer:
-    """Megatron's optimizer over a wrapped float32 model. Call inside ``shim.cpu_stand_ins``."""
+def build_optimizer(
+    spec: OptimizerSpec, model: DistributedDataParallel, distributed: bool = False
+) -> MegatronOptimizer:
+    """Megatron's optimizer over a wrapped float32 model. Call inside ``shim.cpu_stand_ins``.
+
+    Args:
+        distributed: moments split over data-parallel ranks. Not on the CPU: after a load, native Adam in the
+            distributed optimizer shares one `step` tensor and counts it once a parameter; the plain optimizer saves
+            and reshards correctly.
+    """
     config = OptimizerConfig(
         optimizer="adam",
         lr=spec.lr,
@@ -45,9 +53,7 @@ def build_optimizer(spec: OptimizerSpec, model: DistributedDataParallel) -> Mega
         adam_eps=spec.eps,
         weight_decay=spec.weight_decay,
         clip_grad=spec.clip_grad,
-        # After a load, native Adam in the distributed optimizer shares one `step` tensor and counts it once a
-        # parameter; the plain optimizer saves and reshards correctly.
-        use_distributed_optimizer=False,
+        use_distributed_optimizer=distributed,
     )
     optimizer = get_megatron_optimizer(config, [model], use_gloo_process_groups=False)
     for group in optimizer.param_groups:

@@ -78,6 +78,12 @@ def pack(sequences: Sequence[TrainSequence], max_tokens: int) -> list[MicroBatch
     return [_micro_batch(group) for group in groups]
 
 
+def idle() -> MicroBatch:
+    """A micro-batch of one token that trains nothing: for a data-parallel rank whose share of a batch is empty."""
+    zero, none, no_floats = np.zeros(1, dtype=np.int64), _ints([]), _floats([])
+    return MicroBatch(zero, zero, zero, np.array([0, 1]), none, no_floats, none, no_floats, no_floats, none, None)
+
+
 def _micro_batch(group: Sequence[tuple[TrainSequence, int]]) -> MicroBatch:
     lengths = np.array([length for _, length in group], dtype=np.int64)
     boundaries = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
@@ -43,6 +44,7 @@ from internalize.train.mcore import (
     replace_keys_with_sharded_keys,
 )
 
+_SHARD = re.compile(r"__(\d+)_\d+\.distcp")
 _TORCH_SAVE_FAILED = re.compile("PytorchStreamWriter|inline_container|iostream error")
 
 
@@ -63,8 +65,9 @@ def save(state: dict[str, Any], folder: Path) -> None:
                 _canonical(state), str(folder), sharded_strategy=_InProcess(), validate_access_integrity=False
             )
         for path in sorted(folder.iterdir()):
-            with path.open("rb") as handle:
-                os.fsync(handle.fileno())
+            if _is_mine(path.name):
+                with path.open("rb") as handle:
+                    os.fsync(handle.fileno())
         files.fsync_dir(folder)
     except (OSError, RuntimeError) as error:
         raise _refused_write(error, folder) or error from error
@@ -105,6 +108,12 @@ def load(state: dict[str, Any], folder: Path) -> dict[str, Any]:
             fix="rerun the step that wrote it, or load without the optimizer",
         ) from error
     return loaded
+
+
+def _is_mine(name: str) -> bool:
+    """Did this rank write the file? Only its writer can make it durable on a network file system."""
+    shard = _SHARD.match(name)
+    return dist.get_rank() == (int(shard[1]) if shard else 0)
 
 
 def _refused_write(error: BaseException, folder: Path) -> UserError | None:

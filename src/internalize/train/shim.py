@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from internalize.train.mcore import initialize_rng_tracker
+from internalize.train.mcore import initialize_rng_tracker, tensor_parallel_random
 
 _depth = 0
 
@@ -35,17 +35,17 @@ def cpu_stand_ins() -> Iterator[None]:
     if _depth or torch.cuda.is_available():
         yield
         return
-    saved = {name: getattr(torch.cuda, name) for name in _REPLACEMENTS}
+    saved = {place: getattr(*place) for place in _REPLACEMENTS}
     _depth += 1
     try:
-        for name, stand_in in _REPLACEMENTS.items():
-            setattr(torch.cuda, name, stand_in)
+        for place, stand_in in _REPLACEMENTS.items():
+            setattr(*place, stand_in)
         with _CudaLiterals():
             yield
     finally:
         _depth -= 1
-        for name, original in saved.items():
-            setattr(torch.cuda, name, original)
+        for place, original in saved.items():
+            setattr(*place, original)
 
 
 def as_written() -> AbstractContextManager[None]:
@@ -58,12 +58,12 @@ def as_written() -> AbstractContextManager[None]:
 
 
 def use_cpu_rng_tracker() -> None:
-    """Switches Megatron's RNG tracker to its no-op form (a public switch), which needs no CUDA generator.
+    """Switches Megatron's RNG tracker to its no-op form (a public switch), which needs no CUDA generator and no seed
+    of its own.
 
     Right only while every dropout is 0, which ``model.transformer_config`` guarantees.
     """
-    if not torch.cuda.is_available():
-        initialize_rng_tracker(inference_rng_tracker=True)
+    initialize_rng_tracker(inference_rng_tracker=True)
 
 
 class _Stream:
@@ -85,11 +85,18 @@ def _stream(*args: Any, **kwargs: Any) -> _Stream:
     return _Stream()
 
 
-_REPLACEMENTS: dict[str, Callable[..., Any]] = {
-    "current_device": _cpu_device,
-    "current_stream": _stream,
-    "synchronize": _nothing,
-    "empty_cache": _nothing,
+def _no_state(*args: Any, **kwargs: Any) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8)
+
+
+_REPLACEMENTS: dict[tuple[Any, str], Callable[..., Any]] = {
+    (torch.cuda, "current_device"): _cpu_device,
+    (torch.cuda, "current_stream"): _stream,
+    (torch.cuda, "synchronize"): _nothing,
+    (torch.cuda, "empty_cache"): _nothing,
+    # recomputation keeps and restores the CUDA generator around the second forward pass
+    (tensor_parallel_random, "_get_cuda_rng_state"): _no_state,
+    (tensor_parallel_random, "_set_cuda_rng_state"): _nothing,
 }
 
 

@@ -54,14 +54,20 @@ class StepStats:
 
 
 def add_up(sums: Sequence[Sums]) -> dict[str, float]:
-    """Totals over micro-batches by name, in float64."""
+    """Totals over micro-batches by name, in float64; zeros on a pipeline stage that computes no loss."""
+    if not sums:
+        return dict.fromkeys(Sums._fields, 0.0)
     totals = torch.stack([torch.stack(s) for s in sums]).double().sum(0).tolist()
     return dict(zip(Sums._fields, totals, strict=True))
 
 
-def step_stats(totals: Mapping[str, float], grad_norm: float, batches: Sequence[MicroBatch]) -> StepStats:
-    """Stats of a step that was taken."""
-    policy = sum(len(batch.pg_rows) for batch in batches)
+def counts(batches: Sequence[MicroBatch]) -> tuple[int, int]:
+    """Input tokens and policy tokens."""
+    return sum(batch.size for batch in batches), sum(len(batch.pg_rows) for batch in batches)
+
+
+def step_stats(totals: Mapping[str, float], grad_norm: float, tokens: int, policy: int) -> StepStats:
+    """Stats of a step that was taken, from its sums and counts over all ranks."""
     return StepStats(
         loss=totals["ce"] + totals["pg"] + totals["kl"],
         ce_loss=totals["ce"],
@@ -71,7 +77,7 @@ def step_stats(totals: Mapping[str, float], grad_norm: float, batches: Sequence[
         clip_fraction=totals["clipped"] / policy if policy else None,
         ratio_mean=totals["ratio"] / policy if policy else None,
         logprob_abs_diff=totals["abs_diff"] / policy if policy else None,
-        tokens=sum(batch.size for batch in batches),
+        tokens=tokens,
     )
 
 
@@ -104,3 +110,8 @@ def refuse_non_finite(
                 got="nan or inf",
                 fix="lower the learning rate or look at the batch; the weights are those before this step",
             )
+
+
+def severity(error: UserError) -> int:
+    """Where ranks find different things not finite: a weight explains a loss, a loss explains a gradient."""
+    return next((i for i, word in enumerate(("weight", "the sum")) if error.what.startswith(word)), 2)

@@ -22,8 +22,7 @@ from torch import Tensor
 
 from internalize.checkpoints import hf_names
 from internalize.checkpoints.torch_dist import load_common
-from internalize.errors import UserError
-from internalize.train import distributed, saving
+from internalize.train import distributed, saving, shards
 from internalize.train.batch import TrainSequence
 from internalize.train.distributed import ParallelSpec
 from internalize.train.forward import forward_step
@@ -44,10 +43,10 @@ from internalize.train.optimizer import (
     reset_moments,
     set_learning_rate,
 )
-from internalize.train.packing import pack
+from internalize.train.packing import idle, pack
 from internalize.train.shim import cpu_stand_ins, use_cpu_rng_tracker
 from internalize.train.state import CheckpointMismatchError, refuse_other, settings
-from internalize.train.stats import NonFiniteError, StepStats, add_up, refuse_non_finite, step_stats
+from internalize.train.stats import NonFiniteError, StepStats, add_up, counts, refuse_non_finite, severity, step_stats
 
 __all__ = [
     "CheckpointMismatchError",
@@ -75,7 +74,7 @@ class Trainer:
 
     Raises:
         ModelConfigError: the config asks for something else than this model.
-        UserError: the process cannot provide the parallel shape.
+        UserError: the ranks cannot provide the parallel shape.
     """
 
     def __init__(
@@ -93,12 +92,6 @@ class Trainer:
         self.max_tokens = max_tokens
         self.steps = 0  # optimizer steps since the build or the last load_hf
         self._lr = self.optimizer_spec.lr
-        if self.parallel != ParallelSpec():
-            raise UserError(
-                "this version trains at one parallel shape",
-                expected="tp 1, pp 1",
-                got=f"tp {self.parallel.tp}, pp {self.parallel.pp}",
-            )
         distributed.acquire(self.parallel)
         self._closed = False
         try:
@@ -106,9 +99,10 @@ class Trainer:
             use_cpu_rng_tracker()
             with cpu_stand_ins(), self._own_rng():
                 config, self.model = build_model(self.model_config, self.parallel)
-                ddp_config = DistributedDataParallelConfig(grad_reduce_in_fp32=True, use_distributed_optimizer=False)
+                split = self.parallel.distributed_optimizer
+                ddp_config = DistributedDataParallelConfig(grad_reduce_in_fp32=True, use_distributed_optimizer=split)
                 self._ddp = DistributedDataParallel(config, ddp_config, self.model)
-                self.optimizer = build_optimizer(self.optimizer_spec, self._ddp)
+                self.optimizer = build_optimizer(self.optimizer_spec, self._ddp, split)
             config.no_sync_func = self._ddp.no_sync
             config.finalize_model_grads_func = finalize_model_grads
         except BaseException:
@@ -137,17 +131,30 @@ class Trainer:
         Raises:
             hf_names.TensorMismatchError: the state is not exactly this model's.
         """
-        tensors = hf_names.to_megatron(state, self.model_config)
-        with torch.no_grad():
-            for name, parameter in self.model.named_parameters():
-                parameter.copy_(tensors[name])
+        shards.place(state, self.model, self.model_config)
         self.optimizer.reload_model_params()
         self.reset_optimizer()
         self.steps = 0
 
     def export_hf(self) -> dict[str, Tensor]:
-        """The weights as an HF state dict of own copies, float32."""
-        return hf_names.from_megatron(dict(self.model.named_parameters()), self.model_config)
+        """The weights as an HF state dict of own copies, float32; whole on every rank, so all ranks call it."""
+        tensors = {entry.module: tensor for entry, tensor in shards.whole_tensors(self.model, self.model_config)}
+        return hf_names.from_megatron(tensors, self.model_config)
+
+    def offload(self) -> None:
+        """Gives memory to an engine on the same device: gradient buffers are freed, weights and moments go to the
+        host. Only `onload` may follow (weights can be exported before).
+        """
+        with cpu_stand_ins():
+            self._ddp.offload_grad_buffers()
+            self.optimizer.offload_to_cpu()
+
+    def onload(self) -> None:
+        """Takes the memory back; training goes on as if nothing had been."""
+        with cpu_stand_ins():
+            self._ddp.restore_grad_buffers()
+            if torch.cuda.is_available():
+                self.optimizer.restore_from_cpu()
 
     # Training
 
@@ -156,7 +163,7 @@ class Trainer:
         reset_moments(self.optimizer)
 
     def train_step(self, sequences: Sequence[TrainSequence], loss: LossSpec, lr: float | None = None) -> StepStats:
-        """One optimizer step on the whole batch; every rank passes the same batch.
+        """One optimizer step on the whole batch; every rank passes the same batch and computes its share.
 
         Sequences with nothing to train (zero-variance groups) are not computed; if none is left, no step is
         taken.
@@ -169,10 +176,14 @@ class Trainer:
         Raises:
             NonFiniteError: names the first weight, loss or gradient that is not finite; nothing was updated.
         """
-        batches = pack(sequences, self.max_tokens)
-        if not batches:
+        trained = [sequence for sequence in sequences if sequence.last_trained]
+        if not trained:
             return StepStats(skipped=True)
         norm = normalisers(sequences, loss)
+        rank, ranks = parallel_state.get_data_parallel_rank(), parallel_state.get_data_parallel_world_size()
+        batches = pack(shards.share(trained, rank, ranks), self.max_tokens)
+        counted = counts(batches)
+        batches = batches or [idle()]
         with cpu_stand_ins(), self._own_rng():
             self._ddp.zero_grad_buffer()
             self.optimizer.zero_grad()
@@ -186,17 +197,16 @@ class Trainer:
                 forward_only=False,
             )
             totals = add_up(sums)
-            refuse_non_finite(
-                totals,
-                [buffer.grad_data for buffer in self._ddp.buffers],
-                dict(self.model.named_parameters()),
-                self.steps + 1,
-            )
+            buffers = [buffer.grad_data for buffer in self._ddp.buffers]
+            with shards.together(severity):
+                refuse_non_finite(totals, buffers, shards.global_parameters(self.model), self.steps + 1)
             self._lr = self.optimizer_spec.lr if lr is None else lr
             set_learning_rate(self.optimizer, self._lr)
             _, grad_norm, _ = self.optimizer.step()
         self.steps += 1
-        return step_stats(totals, float(grad_norm), batches)
+        *sums_of_all, tokens, policy = shards.add_over_ranks([*totals.values(), *counted])
+        totals = dict(zip(totals, sums_of_all, strict=True))
+        return step_stats(totals, float(grad_norm), int(tokens), int(policy))
 
     # Checkpoints
 
@@ -210,7 +220,7 @@ class Trainer:
         Raises:
             UserError: the file system refused a write.
         """
-        with cpu_stand_ins():
+        with cpu_stand_ins(), shards.together():  # all parts are durable when any rank returns
             saving.save(self._state(iteration, has_moments(self.optimizer)), folder)
 
     def load(self, folder: Path, with_optimizer: bool = True) -> int:
@@ -229,15 +239,20 @@ class Trainer:
         args = common.get("args", {})
         refuse_other(folder, args, settings(self.model_config, self.optimizer_spec), with_optimizer)
         moments = with_optimizer and bool(args.get("has_moments"))
+        sizes = (args.get("pipeline_model_parallel_size"), args.get("tensor_model_parallel_size"))
         with cpu_stand_ins():
-            state = saving.load(self._state(0, moments, loading=True), folder)
+            wanted = self._state(0, moments, loading=True)
+            if sizes != (self.parallel.pp, self.parallel.tp):
+                del wanted["rng_state"]  # one generator a rank of another shape; nothing draws from it: dropout is 0
+            state = saving.load(wanted, folder)
             self.model.load_state_dict(state["model"], strict=True)
             if moments:
                 self.optimizer.load_state_dict(state["optimizer"])
             else:
                 self.reset_optimizer()
             self.optimizer.reload_model_params()
-        self._rng = state["rng_state"]["torch_rng_state"]
+        if "rng_state" in state:
+            self._rng = state["rng_state"]["torch_rng_state"]
         self._lr = float(args["lr"])
         self.steps = int(args["steps"])
         return int(common["iteration"])
@@ -268,8 +283,15 @@ class Trainer:
             ),
         }
         if moments:
-            state["optimizer"] = self.optimizer.sharded_state_dict(model, is_loading=loading)
+            state["optimizer"] = self.optimizer.sharded_state_dict(model, is_loading=loading, **self._sharding())
         return state
+
+    def _sharding(self) -> dict[str, Any]:
+        """How a distributed optimizer names its shards: so that any other shape can load them."""
+        if not self.parallel.distributed_optimizer:
+            return {}
+        group = parallel_state.get_data_parallel_group(with_context_parallel=True)
+        return {"metadata": {"distrib_optim_sharding_type": "fully_reshardable", "dp_cp_group": group}}
 
     @contextmanager
     def _own_rng(self) -> Iterator[None]:

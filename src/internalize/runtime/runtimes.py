@@ -1,0 +1,213 @@
+"""What a segment trains and plays with: everything in its own process, or ranks and engines elsewhere.
+
+Invariant: whichever it is, a step asks for the same things in the same order, and the engine plays with exactly the
+weights that the trainer holds.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from internalize.engine.local import LocalEngine
+from internalize.engine.protocol import Engine
+from internalize.games.protocol import Game
+from internalize.language.template import Template
+from internalize.rollout.actor import load_engine, load_hf_state, load_template
+from internalize.runtime.engines import EnginePool
+from internalize.runtime.group import TrainerGroup
+from internalize.runtime.rank import TrainerSettings
+from internalize.runtime.sync import FromDisk, Served, sync
+from internalize.runtime.torchrun import TorchrunRanks
+from internalize.train.optimizer import OptimizerSpec
+from internalize.train.trainer import ParallelSpec, Trainer
+
+
+class Runtime(Protocol):
+    """A trainer, an engine, and the way of weights from one to the other. Close it."""
+
+    @property
+    def trainer(self) -> Trainer | TrainerGroup:
+        """What trains."""
+        ...
+
+    @property
+    def engine(self) -> Engine:
+        """What plays."""
+        ...
+
+    def load_base(self, folder: Path) -> None:
+        """Starts from the weights of a model folder."""
+        ...
+
+    def sync(self, version: str) -> None:
+        """Gives the trainer's weights to the engine, which may play from now on."""
+        ...
+
+    def before_training(self) -> None:
+        """Play is over: the trainer may use the device."""
+        ...
+
+    def cpu_seconds(self) -> float:
+        """CPU seconds of other processes since this was last asked."""
+        ...
+
+    def close(self) -> None:
+        """Frees everything, whatever state it is in."""
+        ...
+
+
+class Inline:
+    """Trainer and engine in this process; weights are handed over in memory."""
+
+    def __init__(self, trainer: Trainer, engine: LocalEngine) -> None:
+        self.trainer, self.engine = trainer, engine
+
+    def load_base(self, folder: Path) -> None:
+        """See `Runtime`."""
+        self.trainer.load_hf(load_hf_state(folder))
+
+    def sync(self, version: str) -> None:
+        """See `Runtime`."""
+        self.engine.update_weights(self.trainer.export_hf(), version)
+
+    def before_training(self) -> None:
+        """See `Runtime`."""
+
+    def cpu_seconds(self) -> float:
+        """See `Runtime`."""
+        return 0.0
+
+    def close(self) -> None:
+        """See `Runtime`."""
+        self.trainer.close()
+
+
+class LocalServed:
+    """The engine of this process, as the weight sync sees it."""
+
+    name = "the engine of this process"
+
+    def __init__(self, engine: LocalEngine) -> None:
+        self._engine = engine
+
+    def load(self, folder: Path, version: str) -> None:
+        """Replaces its weights."""
+        self._engine.update_weights(load_hf_state(folder), version)
+
+    def served(self) -> tuple[str, dict[str, str]]:
+        """Version and hashes of what it computes with."""
+        return self._engine.weight_version, self._engine.served_digests()
+
+
+class Spread:
+    """A trainer over ranks, and engines wherever they are; weights go through the disk and are verified.
+
+    Args:
+        trainer: the ranks.
+        engine: what plays.
+        served: every engine behind it.
+        transport: where weights are published.
+        scratch: folder of these processes; removed on close.
+        pool: the engines, where they take turns with the ranks on the same devices; None where each has its own.
+        spent: CPU seconds of the engines' processes since it was last asked.
+    """
+
+    def __init__(
+        self,
+        trainer: TrainerGroup,
+        engine: Engine,
+        served: list[Served],
+        transport: FromDisk,
+        scratch: Path,
+        pool: EnginePool | None = None,
+        spent: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.trainer, self.engine = trainer, engine
+        self._served, self._transport, self._pool, self._spent = served, transport, pool, spent
+        self._scratch = scratch
+        self._with_engines = False
+        """Engines on shared devices have them now; they come up empty, and the first sync fills them."""
+
+    def load_base(self, folder: Path) -> None:
+        """See `Runtime`."""
+        self.trainer.load_folder(folder)
+
+    def sync(self, version: str) -> None:
+        """See `Runtime`. On shared devices the trainer leaves as soon as its weights are published."""
+        sync(self.trainer, self._served, version, self._transport, self._to_engines)
+
+    def before_training(self) -> None:
+        """See `Runtime`."""
+        if self._pool is not None and self._with_engines:
+            self._pool.all("offload")
+            self.trainer.onload()
+            self._with_engines = False
+
+    def _to_engines(self) -> None:
+        if self._pool is not None and not self._with_engines:
+            self.trainer.offload()
+            self._pool.all("onload")
+            self._with_engines = True
+
+    def cpu_seconds(self) -> float:
+        """See `Runtime`."""
+        return self.trainer.cpu_seconds() + self._spent()
+
+    def close(self) -> None:
+        """See `Runtime`."""
+        self.trainer.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def open_runtime(
+    parallel: Mapping[str, Any] | None,
+    base: Path,
+    game: Game,
+    *,
+    seed: int,
+    slots: int,
+    max_len: int,
+    scratch: Path,
+) -> tuple[Runtime, Template]:
+    """The runtime of a segment, and the template over its base's vocabulary.
+
+    Args:
+        parallel: the study's settings (`study_parallel.Parallel`); None: everything in this process.
+        base: model folder.
+        seed: of the trainer.
+        slots, max_len: calls at once, and tokens of a sequence, that play needs.
+        scratch: folder for published weights and logs, seen by every process; removed on close.
+
+    Raises:
+        UserError: the base does not fit the shape, or Ray is missing.
+        WorkerLost: ranks or engines did not come up.
+    """
+    if parallel is None or parallel["runtime"] != "ray":
+        engine, template, config = load_engine(base, slots, max_len, game)
+        settings = trainer_settings(parallel, config, seed)
+        if parallel is None or parallel["runtime"] == "inline":
+            return Inline(settings.trainer(), engine), template
+        ranks = TorchrunRanks(parallel["tensor"] * parallel["pipeline"] * parallel["data"], scratch / "ranks.log")
+        trainer = TrainerGroup(ranks, settings)
+        return Spread(trainer, engine, [LocalServed(engine)], FromDisk(scratch / "weights", base), scratch), template
+    template, config = load_template(base, game)
+    from internalize.runtime.rays import open_ray
+
+    return open_ray(parallel, trainer_settings(parallel, config, seed), base, slots, max_len, scratch), template
+
+
+def trainer_settings(parallel: Mapping[str, Any] | None, config: Mapping[str, Any], seed: int) -> TrainerSettings:
+    """A trainer's settings from the study's."""
+    if parallel is None:
+        return TrainerSettings(dict(config), OptimizerSpec(), ParallelSpec(), seed)
+    shape = ParallelSpec(
+        tp=parallel["tensor"],
+        pp=parallel["pipeline"],
+        recompute=parallel["recompute"] == "full",
+        sequence_parallel=parallel["sequence_parallel"],
+        distributed_optimizer=parallel["distributed_optimizer"],
+    )
+    return TrainerSettings(dict(config), OptimizerSpec(), shape, seed, parallel["micro_batch_tokens"])
