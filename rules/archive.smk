@@ -11,6 +11,8 @@ rule archive:
     conda:
         "../envs/cpu.yaml"
     threads: 8
+    resources:
+        **plan.resources("archive"),
     params:
         spec=plan.spec("archive"),
         code=plan.code("archive"),

@@ -9,6 +9,8 @@ rule convert:
     conda:
         "../envs/cpu.yaml"
     threads: 1
+    resources:
+        **plan.resources("convert"),
     params:
         spec=plan.spec("convert"),
         code=plan.code("convert"),

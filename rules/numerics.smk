@@ -9,6 +9,8 @@ rule numerics:
         "logs/numerics.log",
     conda:
         "../envs/cpu.yaml"
+    resources:
+        **plan.resources("numerics"),
     params:
         spec=plan.spec("numerics"),
         code=plan.code("numerics"),

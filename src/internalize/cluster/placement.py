@@ -18,6 +18,7 @@ from internalize.cluster.site import Placement, Queue, RulePlacement, Site
 
 PLACEMENTS: dict[str, Placement] = {
     "gate": "gpu",
+    "numerics": "gpu",
     "harvest": "gpu",
     "evals": "gpu",
     "evals_base": "gpu",
