@@ -257,6 +257,18 @@ def test_score_is_independent_of_the_batch_and_normalised(make_engine: MakeEngin
     assert engine.score([]) == []
 
 
+@pytest.mark.parametrize("group", [1, 30, 60])
+def test_prefill_in_groups_equals_one(make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch, group: int) -> None:
+    """Prompts of different lengths, with and without a cached beginning."""
+    whole = _conversation(make_engine(), range(6), 3)
+    monkeypatch.setattr("internalize.engine.local.PREFILL_TOKENS", 1)
+    monkeypatch.setattr("internalize.engine.local.PREFILL_GROUP", group)
+    parts = _conversation(make_engine(), range(6), 3)
+    assert _ids(parts) == _ids(whole)
+    assert np.abs(_logprobs(parts) - _logprobs(whole)).max() < 1e-5
+    assert [c.cached_tokens for turn in parts for c in turn] == [c.cached_tokens for turn in whole for c in turn]
+
+
 def test_score_in_several_chunks_equals_one(make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = make_engine()
     sequences = [_prompt(k, 1 + (13 * k) % 40) for k in range(20)]

@@ -25,6 +25,9 @@ from internalize.engine.qwen3 import KeyValues, Qwen3, Qwen3Weights, right_pad
 from internalize.engine.slots import Slots
 from internalize.errors import UserError
 
+PREFILL_TOKENS, PREFILL_GROUP = 4096, 1024
+"""Padded tokens that are prefilled at once; more are prefilled in groups of this many, which stay in the cache (1.4
+times as fast, measured) and need less padding."""
 SCORE_TOKENS = 2048
 """Padded tokens of one scoring batch: bounds its memory; larger ones fall out of the cache and are slower."""
 
@@ -226,7 +229,7 @@ class _Batch:
         """Prefill, then decode until every row has stopped. `uniforms` [B, max_new_tokens], one a sampled
         token."""
         self._load(int(self.start.max()))
-        logits = self.model.extend(self.weights, self.suffix, self.start, self.feed - 1, self.work)
+        logits = self._prefill()
         live = torch.arange(len(self.rows))  # batch rows in `work`, in order
         open_ = torch.ones(len(live), dtype=torch.bool)  # which of them still sample
         zero = torch.zeros(len(live), dtype=torch.long)
@@ -246,6 +249,23 @@ class _Batch:
             position = torch.minimum(self.length[live] + t, self.length[live] + self.limit[live] - 1)
             logits = self.model.extend(self.weights, token[:, None], position, zero[: len(live)], self.work)
         self._save(live, torch.ones(len(live), dtype=torch.bool))
+
+    def _prefill(self) -> Tensor:
+        """Logits [B, vocab] after each prompt; many long ones in groups of about equal length."""
+        if self.suffix.numel() <= PREFILL_TOKENS:
+            return self.model.extend(self.weights, self.suffix, self.start, self.feed - 1, self.work)
+        logits = torch.empty(len(self.rows), self.model.shape.vocab)
+        order = torch.argsort(self.feed, descending=True)
+        while len(order):
+            width = int(self.feed[order[0]])
+            count = max(1, PREFILL_GROUP // width)
+            group, order = order[:count], order[count:]
+            work = [(keys[group], values[group]) for keys, values in self.work]
+            suffix, start, feed = self.suffix[group, :width], self.start[group], self.feed[group]
+            logits[group] = self.model.extend(self.weights, suffix, start, feed - 1, work)
+            for (keys, values), (new_keys, new_values) in zip(self.work, work, strict=True):
+                keys[group], values[group] = new_keys, new_values
+        return logits
 
     def _load(self, reach: int) -> None:
         if reach:

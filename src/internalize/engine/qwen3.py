@@ -249,7 +249,10 @@ class Qwen3:
         rows, n = ids.shape
         group = s.heads // s.kv_heads
         cos, sin = self.cos[pos][:, :, None], self.sin[pos][:, :, None]  # [B, n, 1, head_dim]
-        row = torch.arange(rows)[:, None]
+        # a cache pair as [rows * kv_heads * positions, head_dim]: one indexed copy a layer, along the first axis
+        places = cache[0][0].shape[2]
+        at = torch.arange(rows)[:, None] * (s.kv_heads * places) + pos  # [B, n]
+        at = (at[:, :, None] + torch.arange(s.kv_heads) * places).flatten()
         # query rows are ordered (group, token): [B or 1, 1, group * n, reach]
         query_mask = mask[:, None].expand(-1, group, n, reach).reshape(-1, 1, group * n, reach)
         bias = torch.zeros(query_mask.shape).masked_fill_(~query_mask, float("-inf"))
@@ -260,8 +263,8 @@ class Qwen3:
             h = h.view(rows, n, s.heads + 2 * s.kv_heads, s.head_dim)
             qk = F.rms_norm(h[:, :, : s.heads + s.kv_heads], (s.head_dim,), None, s.eps) * layer.qk_norm
             qk = qk * cos + torch.cat([qk[..., half:], qk[..., :half]], -1) * sin
-            keys[row, :, pos] = qk[:, :, s.heads :]
-            values[row, :, pos] = h[:, :, s.heads + s.kv_heads :]
+            keys.view(-1, s.head_dim).index_copy_(0, at, qk[:, :, s.heads :].reshape(-1, s.head_dim))
+            values.view(-1, s.head_dim).index_copy_(0, at, h[:, :, s.heads + s.kv_heads :].reshape(-1, s.head_dim))
             q = qk[:, :, : s.heads].view(rows, n, s.kv_heads, group, s.head_dim).permute(0, 2, 3, 1, 4)
             a = F.scaled_dot_product_attention(
                 q.reshape(rows, s.kv_heads, group * n, s.head_dim),

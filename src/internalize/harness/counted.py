@@ -16,6 +16,8 @@ from internalize.harness.inprocess import CONTEXT
 
 LOOP_GUARD = "loop_guard"
 """The agent's own guard ended the episode after equal calls."""
+INVALID_BECAUSE = "invalid_because_"
+"""How metrics of reasons begin."""
 BY_THE_POLICY = frozenset({CONTEXT, LOOP_GUARD})
 
 
@@ -26,7 +28,7 @@ def invalid_reasons(episodes: Sequence[Episode]) -> dict[str, int]:
 
 def invalid_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     """The same as flat metrics `invalid_because_<reason>`, for reasons that occur."""
-    return {f"invalid_because_{reason}": count for reason, count in invalid_reasons(episodes).items()}
+    return {f"{INVALID_BECAUSE}{reason}": count for reason, count in invalid_reasons(episodes).items()}
 
 
 def need_one(episodes: Sequence[Episode], where: str) -> None:

@@ -5,9 +5,11 @@ Invariant: a section prints rows of `report.tables` and facts of receipts; it co
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from internalize.harness.counted import INVALID_BECAUSE
 from internalize.report.data import StudyData
 from internalize.report.text import DASH, NOISE, clears, difference, estimate, markdown, number, share
 
@@ -36,7 +38,21 @@ def setting(data: StudyData) -> str:
         lines.append(f"- Knowledge: {facts} play facts{atoms}; held out of every training row: {held}.")
     seeds = sorted({seed for arm in data.arms.values() for seed in arm.runs})
     lines.append(f"- Arms: {len(data.arms)}, seeds: {', '.join(map(str, seeds))}; reference: `{data.compared_with}`.")
+    if not_counted := _not_counted(data):
+        lines.append(f"- Episodes that do not count, because the harness failed or gave up: {not_counted}.")
     return "\n".join(lines) + "\n"
+
+
+def _not_counted(data: StudyData) -> str:
+    """Reasons and how often, over all rollouts and evals; empty when every episode counts."""
+    steps = [
+        data.base,
+        *(step for arm in data.arms.values() for run in arm.runs.values() for step in run.steps.values()),
+    ]
+    found: Counter[str] = Counter()
+    for row in (row for step in steps for row in (step.rollout, step.eval)):
+        found.update({key: int(row[key]) for key in row if key.startswith(INVALID_BECAUSE)})
+    return ", ".join(f"{found[key]} {key.removeprefix(INVALID_BECAUSE)}" for key in sorted(found))
 
 
 def _side(name: str) -> str:

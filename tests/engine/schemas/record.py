@@ -148,14 +148,16 @@ def _function(tree: ast.Module, name: str) -> ast.AST:
 
 
 def _dict_keys(tree: ast.AST, variable: str) -> set[str]:
-    """Keys that a function puts into a dict of that name: literal, `update({...})`, and item assignment."""
+    """Keys that a function puts into a dict of that name, or into the one that another holds under it
+    (`out["meta_info"]`): literal, `update({...})`, and item assignment."""
+    names = (variable, f"['{variable}']")
     keys: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 if isinstance(target, ast.Name) and target.id == variable:
                     keys |= _literal_keys(node.value)
-                if isinstance(target, ast.Subscript) and ast.unparse(target.value) == variable:
+                if isinstance(target, ast.Subscript) and ast.unparse(target.value).endswith(names):
                     keys |= _strings(target.slice)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == f"{variable}.update" and node.args:
             keys |= _literal_keys(node.args[0])
