@@ -120,7 +120,7 @@ def _against(config: Mapping[str, Any], args: Mapping[str, Any]) -> list[tuple[s
 
 def _value(config: Mapping[str, Any], key: str) -> Any:
     if key == "rope_theta":  # older files hold it at the top, newer ones below
-        return config.get(key, (config.get("rope_parameters") or {}).get(key))
+        return config.get(key) or (config.get("rope_parameters") or {}).get(key)
     if key == "tie_word_embeddings":
         return bool(config.get(key, False))
     return config.get(key)
@@ -156,6 +156,10 @@ class _Record:
     def __setstate__(self, state: Any) -> None:
         if isinstance(state, dict):
             self.__dict__.update(state)
+
+    def __call__(self, *values: Any) -> _Record:
+        """What a pickle would have called gives nothing new."""
+        return self
 
     def append(self, value: Any) -> None:
         """A list subclass is filled so; its entries are not wanted."""

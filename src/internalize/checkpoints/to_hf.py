@@ -28,8 +28,8 @@ from internalize.checkpoints.shards import ShardRows
 from internalize.errors import CorruptPayload
 from internalize.files import digest, disk_error, fsync_dir, sha256_file, write_json
 
-BLOCK = 8 << 20
-"""Bytes that a writer reads at once."""
+BLOCK = 1 << 20
+"""Bytes that a writer reads at once: enough for a disk, little enough to stay in a cache (8 MiB cost 2.5 x the CPU)."""
 WRITERS = 4
 SHARD_BYTES = 5 << 30
 """Hugging Face's usual size of a weight file."""
