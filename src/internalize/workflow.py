@@ -359,11 +359,9 @@ class Plan:
     def _part(self, arm: Arm, seed: int | str, first: int) -> tuple[list[str], int]:
         """For a part of a segment that goes on from a finished step within it: that step's receipt, which lies beside
         the segment's, and the segment's last step. Else nothing, and -1."""
-        for start, end in self.segments(arm):
-            before = Path(_segment_path(arm, seed, start, end)).with_name(f"step{first - 1:04d}.json")
-            if start < first <= end and before.exists():
-                return [before.as_posix()], end
-        return [], -1
+        start, end = next((one for one in self.segments(arm) if one[0] < first <= one[1]), (-1, -1))
+        before = Path(_segment_path(arm, seed, start, end)).with_name(f"step{first - 1:04d}.json")
+        return ([before.as_posix()], end) if end >= 0 and before.exists() else ([], -1)
 
     def _segment_paths(self, arm: Arm, seed: int) -> list[str]:
         return [_segment_path(arm, seed, *segment) for segment in self.segments_to_run(arm, seed)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,8 +127,6 @@ def test_retention_counts_what_stays(make_plan: MakePlan, store: Store) -> None:
     priced = estimate(plan, store)
     whole = priced.total()
     assert whole.kept_bytes == whole.peak_bytes
-    from dataclasses import replace
-
     cut = replace(priced, keep=Policy()).total()
     assert cut.peak_bytes == whole.peak_bytes
     assert cut.kept_bytes == whole.peak_bytes - 6 * priced.model.checkpoint_bytes()  # 0, 4, 8 and the last stay
@@ -148,6 +147,16 @@ def test_table_and_json_say_the_same(make_plan: MakePlan, store: Store, capsys: 
     assert "342,432 parameters x 12 B" in text
     assert "rules without a price: newcomer" in text
     assert set(said["stages"]) == {one.job.stage for one in priced.priced}
+
+
+def test_a_hub_base_at_laptop_prices_is_said(
+    make_plan: MakePlan, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = make_plan()
+    priced = replace(estimate(plan, store), laptop=True)
+    print_plan(priced, judge(plan, priced), [])
+    assert "the study states no `cost`" in capsys.readouterr().out
+    assert not estimate(plan, store).laptop
 
 
 def test_every_rule_of_the_repository_is_priced_or_named(

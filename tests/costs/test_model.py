@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from internalize.costs.model import GIB, HUB_BYTES, CostModel, qwen3_parameters
 from internalize.costs.terms import model_of, nodes_of, parameters_of, ranks_of
 from internalize.errors import UserError
-from internalize.study_cost import Cost
+from internalize.study_cost import Budget, Cost
 from internalize.workflow import Plan
 
 RECORD_GIB = 351  # "351 GB each with optimizer state" in the record's index of 84 iterations (27.5 TiB in all)
@@ -55,6 +57,16 @@ def test_a_base_from_the_hub_states_its_size(make_plan: Callable[..., Plan]) -> 
         model_of(nameless, plan.repository)
     stated = nameless.model_copy(update={"cost": Cost(parameters=7)})
     assert model_of(stated, plan.repository).parameters == 7
+
+
+def test_the_examples_in_the_docs_are_valid(repository: Path) -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (repository / "docs" / "plan.md").read_text(), re.S)
+    given = {key: value for block in blocks for key, value in yaml.safe_load(block).items()}
+    record = Cost.model_validate(given["cost"])
+    assert Budget.model_validate(given["budget"]).limits() == {"node_hours": 500, "disk_tb": 20}
+    model = CostModel(record.plain(), 27_000_000_000, HUB_BYTES)
+    spec = {"phase": "rl", "rollout": {"episodes": 32}, "rl": {"optimizer_steps": 8}}
+    assert 900 < model.step_seconds(spec) < 1800, "a rollout takes between a quarter and half an hour"
 
 
 def test_seconds_follow_the_settings() -> None:

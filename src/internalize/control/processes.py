@@ -18,6 +18,8 @@ from pathlib import Path
 PROC = Path("/proc")
 NOT_DRIVING = frozenset({"--mode", "--unlock", "-n", "--dry-run", "--rulegraph", "--dag", "--lint"})
 """Words of a Snakemake that runs no jobs, or that runs within one."""
+PROGRAMS = frozenset({"snakemake", "internalize", "internalize.cli"})
+"""Names that our processes are started by."""
 JOBS = frozenset({"stage", "segment", "graphs"})
 """Commands that rules call."""
 OUTPUT = re.compile(
@@ -81,14 +83,12 @@ def ours(folder: Path) -> list[Process]:
 
 def _process(pid: int, words: Sequence[str]) -> Process | None:
     """The process of a command line; None when it is neither Snakemake nor a stage."""
-    names = [Path(word).name for word in words[:4]]
-    if "snakemake" in names or "snakemake.__main__" in names:
-        if NOT_DRIVING & set(words):
-            return None
-        return Process(pid, tuple(words), True)
-    for at, name in enumerate(names[: len(words) - 1]):
-        if name in ("internalize", "internalize.cli", "cli.py") and words[at + 1] in JOBS:
-            return Process(pid, tuple(words[at:]), False)
+    at = 0 if Path(words[0]).name in PROGRAMS else 2 if words[1:2] == ["-m"] else 1  # itself, python -m, or a script
+    name, rest = Path(words[at]).name if at < len(words) else "", words[at + 1 :]
+    if name in ("snakemake", "snakemake.__main__"):
+        return None if NOT_DRIVING & set(words) else Process(pid, tuple(words), True)
+    if name in PROGRAMS and rest and rest[0] in JOBS:
+        return Process(pid, tuple(words[at:]), False)
     return None
 
 

@@ -18,9 +18,10 @@ from internalize.costs.jobs import Job, jobs_of
 from internalize.costs.measured import Measured, Reading, measure, read_entry
 from internalize.costs.model import HOUR, CostModel
 from internalize.costs.retention import kept
-from internalize.costs.terms import model_of, nodes_of, ranks_of
+from internalize.costs.terms import is_hub, model_of, nodes_of, ranks_of
 from internalize.files import digest
 from internalize.store import Store
+from internalize.study_cost import Cost
 from internalize.workflow import Plan
 
 MEASURED, MEAN, MODEL = "measured", "mean", "model"
@@ -119,6 +120,8 @@ class Estimate:
     """Node-hours that the study has used so far, failed jobs included."""
     stored: int
     """Bytes in the store now."""
+    laptop: bool = False
+    """True: the base comes from the hub, but the cost model is the default one, a laptop's."""
 
     def jobs(self, arms: Collection[str] | None = None) -> list[Priced]:
         """All jobs, or those that some arms need."""
@@ -220,6 +223,7 @@ def estimate(plan: Plan, store: Store | None = None) -> Estimate:
         _published(plan),
         spent_node_hours(store, plan.study.name),
         stored_bytes(store),
+        is_hub(plan.study) and plan.study.cost == Cost(),
     )
 
 

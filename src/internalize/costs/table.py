@@ -19,6 +19,7 @@ from internalize.costs.model import GIB, TB
 from internalize.costs.verdict import Verdict
 
 COLUMNS = ("to run / all", "node-hours", "GPU-hours", "wall", "disk at peak", "kept", "files", "figures")
+LAPTOP = "the study states no `cost`: seconds and nodes are a laptop's, not those of the machine that this base needs"
 RULE = re.compile(r"^ *rule (\w+):", re.M)
 OPTIONAL = frozenset({"harvest", "rows", "fetch_game"})
 """Rules that a study may have no job of."""
@@ -44,6 +45,7 @@ def report(priced: Estimate, verdict: Verdict, unpriced: list[str]) -> dict[str,
         },
         "budget": verdict.plain(),
         "not_priced": unpriced,
+        "laptop_figures": priced.laptop,
     }
 
 
@@ -77,6 +79,8 @@ def print_plan(priced: Estimate, verdict: Verdict, unpriced: list[str], console:
         highlight=False,
         style="dim",
     )
+    if priced.laptop:
+        console.print(LAPTOP, style="yellow", highlight=False)
     if unpriced:
         console.print(f"rules without a price: {', '.join(unpriced)}", style="yellow", highlight=False)
     _print_budget(priced, verdict, console)

@@ -26,7 +26,7 @@ def model_of(study: Study, repository: Path) -> CostModel:
     """
     cost = study.cost
     given = cost.bytes_per_parameter
-    per_parameter = given if given is not None else HUB_BYTES if _is_hub(study) else LOCAL_BYTES
+    per_parameter = given if given is not None else HUB_BYTES if is_hub(study) else LOCAL_BYTES
     return CostModel(cost.plain(), cost.parameters or parameters_of(study, repository), per_parameter)
 
 
@@ -40,7 +40,7 @@ def parameters_of(study: Study, repository: Path) -> int:
     stated = getattr(base, "parameters", None)
     if stated is not None:
         return int(stated)
-    if _is_hub(study):
+    if is_hub(study):
         raise UserError(
             "the size of the base is not known", where="base.parameters", fix="state it, or `cost.parameters`"
         )
@@ -90,5 +90,6 @@ def ranks_of(arm: Arm) -> int:
     return math.prod(int(size) for size in sizes)
 
 
-def _is_hub(study: Study) -> bool:
+def is_hub(study: Study) -> bool:
+    """Does the base come from the hub?"""
     return getattr(study.base, "type", None) == "hub"
