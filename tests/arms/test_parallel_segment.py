@@ -69,6 +69,13 @@ def plain(run: Run) -> list[Receipt]:
 
 
 RAY = Parallel(tensor=2, runtime="ray", engines=2)
+TORCHRUN = Parallel(tensor=2, runtime="torchrun")
+
+
+@pytest.fixture(scope="module")
+def on_torchrun(run: Run) -> list[Receipt]:
+    """Two training ranks; the engine stays in the segment's process."""
+    return run("torchrun", TORCHRUN)[0]
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +110,10 @@ def trained(prepared: Any, receipt: Receipt) -> dict[str, Any]:
     return next(row for row in rows if row["kind"] == "train")
 
 
-def test_two_ranks_under_torchrun_give_what_one_gives(run: Run, prepared: Any, plain: list[Receipt]) -> None:
-    receipts, _ = run("torchrun", Parallel(tensor=2, runtime="torchrun"))
+def test_two_ranks_under_torchrun_give_what_one_gives(
+    on_torchrun: list[Receipt], prepared: Any, plain: list[Receipt]
+) -> None:
+    receipts = on_torchrun
     assert_same_result(prepared, receipts, plain)
     assert receipts[LAST].spec["parallel"] == {"tensor": 2}
     assert trained(prepared, receipts[LAST])["logprob_abs_diff"] < 1e-5, "the engine plays what the ranks hold"
@@ -127,7 +136,10 @@ def test_engines_and_ranks_may_take_turns_on_their_devices(run: Run, on_ray: lis
     assert [receipt.files for receipt in receipts] == [receipt.files for receipt in on_ray]
 
 
-def killing(monkeypatch: pytest.MonkeyPatch, method: str, victim: Callable[[Spread], int]) -> list[int]:
+Victim = Callable[[Spread], int]
+
+
+def killing(monkeypatch: pytest.MonkeyPatch, method: str, victim: Victim) -> list[int]:
     """Kills a process right before the first `Worker.method` of the RL step; the list takes its id."""
     original, killed = getattr(Worker, method), []
 
@@ -142,34 +154,38 @@ def killing(monkeypatch: pytest.MonkeyPatch, method: str, victim: Callable[[Spre
     return killed
 
 
-CASES = {
-    "engine": ("_play", lambda r: r.engine._hosts.processes["engine 1"], RAY, "engine 1", "generate"),
-    "rank": ("_train", lambda r: r.trainer._ranks.processes["rank 1"], RAY, "rank 1", "train_step"),
-    "torchrun": (
-        "_train",
-        lambda r: r.trainer._ranks.processes["rank 1"],
-        Parallel(tensor=2, runtime="torchrun"),
-        "rank 1",
-        "train_step",
-    ),
-}
+def second_engine(runtime: Any) -> int:
+    return runtime.engine._hosts.processes["engine 1"]
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_step_is_tried_again_after_a_death_and_comes_out_the_same(
-    run: Run, request: pytest.FixtureRequest, case: str, monkeypatch: pytest.MonkeyPatch
+def second_rank(runtime: Any) -> int:
+    return runtime.trainer._ranks.processes["rank 1"]
+
+
+def test_a_step_on_ray_survives_an_engine_and_a_rank(
+    run: Run, on_ray: list[Receipt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    method, victim, parallel, name, asked = CASES[case]
-    killed = killing(monkeypatch, method, victim)
-    receipts, said = run(f"killed-{case}", parallel)
-    assert len(killed) == 1
+    """The first attempt loses an engine while it plays, the second a rank while it trains."""
+    killing(monkeypatch, "_play", second_engine)
+    killing(monkeypatch, "_train", second_rank)
+    receipts, said = run("killed-ray", RAY)
+    lines = [line for line in said if "tried again" in line]
+    assert len(lines) == 2
+    assert "engine 1" in lines[0]
+    assert "died during `generate`" in lines[0]
+    assert "rank 1 died during `train_step`" in lines[1]
+    assert all("tried again from the commit of step 1" in line for line in lines)
+    assert [receipt.files for receipt in receipts] == [receipt.files for receipt in on_ray], "bit for bit"
+
+
+def test_a_step_under_torchrun_survives_a_rank(
+    run: Run, on_torchrun: list[Receipt], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killing(monkeypatch, "_train", second_rank)
+    receipts, said = run("killed-torchrun", TORCHRUN)
     (line,) = [line for line in said if "tried again" in line]
-    assert name in line
-    assert f"died during `{asked}`" in line
-    assert "tried again from the commit of step 1" in line
-    if parallel is RAY:
-        on_ray = request.getfixturevalue("on_ray")
-        assert [receipt.files for receipt in receipts] == [receipt.files for receipt in on_ray], "bit for bit"
+    assert "rank 1 died during `train_step` (exit status -9" in line
+    assert [receipt.files for receipt in receipts] == [receipt.files for receipt in on_torchrun], "bit for bit"
 
 
 @pytest.mark.parametrize("deaths", [2, 3])

@@ -114,8 +114,10 @@ class Started:
 
 def start_nodes(nodes: int, folder: Path) -> Started:
     """A head on this node, and by one srun a worker on each other node; all end with these processes."""
+    import ray
+
     host = socket.gethostname()
-    address = f"{socket.gethostbyname(host)}:{_free_port()}"
+    address = f"{ray.util.get_node_ip_address()}:{_free_port()}"
     head, workers = commands(nodes, host, address, folder)
     return Started(address, [subprocess.Popen(head), subprocess.Popen(workers)])
 
