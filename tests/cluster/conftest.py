@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cases import SETTINGS
+from workbench import Bench, check_out
 
 from internalize.cluster.sandbox import Sandbox, missing_programs
 
@@ -35,3 +37,14 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
         yield sandbox
     finally:
         sandbox.stop()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(repository: Path, tmp_path_factory: pytest.TempPathFactory, box: Sandbox) -> Bench:
+    """The small study, run on this machine to its end without any fault: what every run on the cluster must equal."""
+    root = tmp_path_factory.mktemp("undisturbed")
+    check_out(repository, root / "checkout")
+    (root / "work").mkdir()
+    bench = Bench(root / "checkout", root / "work")
+    bench.run(arms=None, config=tuple(SETTINGS))
+    return bench

@@ -14,6 +14,7 @@ sandbox = typer.Typer(no_args_is_help=True, help="A real Slurm cluster of make-b
 def register(app: typer.Typer) -> None:
     """Adds the commands to the command line."""
     app.command(context_settings={"allow_interspersed_args": False})(launch)
+    app.command()(doctor)
     app.add_typer(sandbox, name="sandbox")
 
 
@@ -38,6 +39,34 @@ def launch(
         raise typer.BadParameter(f"one of {', '.join(runtimes)}", param_hint="--runtime")
     how = Launch(runtime, cpu_container, gpu_container, scratch, interface, lease_seconds, patience)  # type: ignore[arg-type]
     raise typer.Exit(run(command, how, lambda text: typer.echo(f"launch: {text}", err=True)))
+
+
+def doctor(
+    site: Annotated[Path, typer.Option(help="site file")] = Path("profiles/slurm/site.yaml"),
+    study: Annotated[Path, typer.Option(help="study file")] = Path("config/bundled.yaml"),
+    profile: Annotated[Path, typer.Option(help="Snakemake profile")] = Path("profiles/slurm"),
+    directory: Annotated[Path, typer.Option(help="where the study will run")] = Path(),
+    status_command: Annotated[
+        str | None, typer.Option(help="if snakemake is called with another than the profile's")
+    ] = None,
+    jobs: Annotated[bool, typer.Option(help="run two small jobs on compute nodes")] = True,
+    patience: Annotated[float, typer.Option(help="seconds to wait for each of them")] = 600.0,
+) -> None:
+    """Check that a Slurm site offers what a study needs; each line says OK, or what to do."""
+    from internalize.cluster.doctor import Patient, examine, read_profile
+    from internalize.cluster.site import read_site
+    from internalize.study import load_study
+
+    entries = read_profile(profile) | ({"slurm-status-command": status_command} if status_command else {})
+    patient = Patient(read_site(site), load_study(study).plain(), entries, directory.resolve(), jobs, patience)
+    wrong = 0
+    for finding in examine(patient):
+        wrong += not finding.ok
+        typer.echo(f"{'OK ' if finding.ok else 'NO '} {finding.check:<18} {finding.said}")
+        if finding.fix:
+            typer.echo(f"    {'':<18} -> {finding.fix}")
+    typer.echo(f"{wrong} to mend" if wrong else f"site `{patient.site.name}` is ready")
+    raise typer.Exit(1 if wrong else 0)
 
 
 @sandbox.command()

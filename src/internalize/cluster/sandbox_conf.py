@@ -105,6 +105,7 @@ def site_yaml(shape: Shape) -> str:
     """The site file of the sandbox, for `snakemake --profile slurm --configfile FOLDER/site.yaml`."""
     site = {
         "name": "sandbox",
+        "free_gb": 1,
         "cpu": {"partition": "cpu", "cpus": 2, "memory_mb": 4000, "minutes": 30},
         "gpu": {
             "partition": "gpu",

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import AfterValidator, Field, ValidationError
 
 from internalize.errors import UserError
@@ -146,6 +148,24 @@ class Site(Settings):
             return cls.model_validate(settings)
         except ValidationError as error:
             raise _site_error(error) from None
+
+
+def read_site(path: Path) -> Site:
+    """The site of a site file.
+
+    Raises:
+        UserError: the file is missing, no YAML, or not a site.
+    """
+    try:
+        content = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise UserError("no such site file", where=str(path), fix="see profiles/slurm/sites") from None
+    except yaml.YAMLError as error:
+        raise UserError("the site file is not valid YAML", where=str(path), got=" ".join(str(error).split())) from None
+    site = Site.from_config(content if isinstance(content, dict) else {})
+    if site is None:
+        raise UserError(f"the site file has no key `{KEY}`", where=str(path), expected=f"{KEY}: {{name: ...}}")
+    return site
 
 
 def _site_error(error: ValidationError) -> UserError:
