@@ -64,6 +64,14 @@ def test_what_is_done_and_what_waits(fake_slurm: FakeSlurm, plan: Plan, store: S
     assert "no snakemake runs here" in text(board)
 
 
+def test_a_long_arm_is_folded(fake_slurm: FakeSlurm, repository: Path, work: Path) -> None:
+    study = load_study(repository / "config/mini.yaml", arms="none", set=["arms.none.steps=100"])
+    board = status.look(Plan(study, repository), Store(Path("store")), work)
+    lines = [line for line in text(board).splitlines() if "····" in line]
+    assert [line.count("·") for line in lines] == [40, 40, 20]
+    assert "0/100" in lines[0]
+
+
 def test_slurm_jobs_are_seen_step_by_step(
     fake_slurm: FakeSlurm, line: Line, plan: Plan, store: Store, work: Path
 ) -> None:

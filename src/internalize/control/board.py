@@ -16,6 +16,7 @@ COLOURS = {"sft": "dodger_blue1", "rl": "green3", "joint": "medium_orchid"}
 SIGNS = {DONE: "■", STOPPED: "x", RUNNING: "▶", QUEUED: "◌", FAILED: "!", WAITING: "·"}
 EVALS = {DONE: "done", RUNNING: "running", QUEUED: "queued", WAITING: ""}
 SHOWN_FAILURES = 3
+STEPS_A_LINE = 40
 
 
 def render(board: Board) -> RenderableType:
@@ -50,7 +51,9 @@ def plain_steps(row: Row) -> str:
 
 def _cells(row: Row) -> tuple[str | Text, ...]:
     steps = Text()
-    for phase, state in row.steps:
+    for at, (phase, state) in enumerate(row.steps):
+        if at and at % STEPS_A_LINE == 0:
+            steps.append("\n")
         steps.append(SIGNS[state], style="bold red" if state in (FAILED, STOPPED) else COLOURS[phase])
     done = sum(state in (DONE, STOPPED) for _, state in row.steps)
     return (
