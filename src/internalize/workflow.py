@@ -33,6 +33,7 @@ GRAPHS_MODULE = "internalize.report.graphs"
 ARCHIVE_MODULE = "internalize.archive.job"
 MODULES = {**STAGES, "segment": SEGMENT_MODULE, "graphs": GRAPHS_MODULE, "archive": ARCHIVE_MODULE}
 PICTURES = ("results/rulegraph.svg", "results/dag.svg")
+ARCHIVE_SUMS = "results/archive/MANIFEST.sha256"
 CACHE = Path(".snakemake/internalize-fingerprints.json")
 
 Inputs = dict[str, str | list[str]]
@@ -113,6 +114,7 @@ class Plan:
         return [
             f"{RECEIPTS}/report.json",
             f"{RECEIPTS}/archive.json",
+            ARCHIVE_SUMS,
             *PICTURES,
             *listed,
             *self._harvests(),
