@@ -15,8 +15,9 @@ from made_study import MadeStudy, make_study, tree
 from typer.testing import CliRunner
 
 from internalize import cli, runlog
-from internalize.archive.tarread import read_folder
+from internalize.archive.tarread import members, read_folder
 from internalize.archive.verify import verify
+from internalize.archive.wandb_file import read_run
 from internalize.errors import CorruptPayload
 from internalize.files import read_json, read_jsonl, write_json
 from internalize.seeds import rng
@@ -169,6 +170,28 @@ def test_the_log_tells_decisions_without_the_machines_paths(tmp_path: Path) -> N
     assert "internalize forget" in text
     assert "launched" in text
     assert rows == sorted(rows, key=lambda row: row["time"])
+
+
+def test_the_wandb_export_has_one_row_a_logged_step_and_comes_from_the_mirror(
+    finished: MadeStudy, tmp_path: Path
+) -> None:
+    for row in read_jsonl(finished.archive / "registry.jsonl"):
+        run = finished.archive / "runs" / row["run"]
+        if row["wandb"] is None:
+            assert row["kind"] != "arm" or row["status"] == "prepared"
+            continue
+        steps = {metric["step"] for metric in read_jsonl(run / "metrics.jsonl")}
+        history = list(read_jsonl(run / "wandb_export" / row["wandb"] / "history.jsonl"))
+        assert [one["_step"] for one in history] == sorted(steps)
+        assert row["wandb_rows"] == len(steps)
+        mirror = {one.name: one.data.read() for one in members(run / "wandb_offline.tar.zst")}
+        (name,) = (name for name in mirror if name.endswith(".wandb"))
+        (tmp_path / "run.wandb").write_bytes(mirror[name])
+        assert read_run(tmp_path / "run.wandb").history == history
+        (last,) = (
+            one for one in read_jsonl(run / "metrics.jsonl") if (one["step"], one["kind"]) == (max(steps), "eval")
+        )
+        assert history[-1]["eval/return_mean"] == last["return_mean"]
 
 
 def test_one_episode_is_printed(finished: MadeStudy) -> None:
