@@ -46,6 +46,7 @@ ARCHIVE_MODULE = "internalize.archive.job"
 MODULES = {**STAGES, "segment": SEGMENT_MODULE, "graphs": GRAPHS_MODULE, "archive": ARCHIVE_MODULE}
 AGENT_MODULES = ("internalize.harness.cli_episode",)
 PICTURES = ("results/rulegraph.svg", "results/dag.svg")
+ARCHIVE_SUMS = "results/archive/MANIFEST.sha256"
 CACHE = Path(".snakemake/internalize-fingerprints.json")
 
 Inputs = dict[str, str | list[str]]
@@ -144,6 +145,7 @@ class Plan:
         return [
             f"{RECEIPTS}/report.json",
             f"{RECEIPTS}/archive.json",
+            ARCHIVE_SUMS,
             *PICTURES,
             *listed,
             *self.numerics(),

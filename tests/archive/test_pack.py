@@ -15,9 +15,11 @@ from made_study import MadeStudy, make_study, tree
 from typer.testing import CliRunner
 
 from internalize import cli, runlog
+from internalize.archive.tarread import members, read_folder
 from internalize.archive.verify import verify
+from internalize.archive.wandb_file import read_run
 from internalize.errors import CorruptPayload
-from internalize.files import read_jsonl
+from internalize.files import read_json, read_jsonl, write_json
 from internalize.seeds import rng
 
 TIMED = ("state/log.jsonl", "state/log.md")
@@ -36,6 +38,15 @@ def test_two_packs_of_the_same_runs_are_byte_identical(finished: MadeStudy, tmp_
     first, second = settled(finished.archive), settled(other.archive)
     assert first.keys() == second.keys()
     assert [path for path in first if first[path] != second[path]] == []
+
+
+def test_an_archive_put_together_again_from_the_store_is_the_same(finished: MadeStudy, tmp_path: Path) -> None:
+    made = make_study(tmp_path)
+    made.run()
+    first = (made.archive / "README.md").read_text()
+    shutil.rmtree(made.archive)
+    made.run()
+    assert (made.archive / "README.md").read_text().split("## Contents")[0] == first.split("## Contents")[0]
 
 
 def test_only_what_changed_is_packed_again(tmp_path: Path) -> None:
@@ -71,6 +82,42 @@ def test_evals_can_be_kept_as_outcomes_and_batches_left_out(tmp_path: Path) -> N
     assert not (run / "eval_dumps/calls.jsonl.zst").exists()
     assert not (run / "debug_rollout").exists()
     assert verify(made.archive, 1) == []
+
+
+def test_what_an_agent_left_is_packed_and_its_transcript_is_a_table(tmp_path: Path) -> None:
+    made = make_study(tmp_path, seeds=(0,), converted=False)
+    for label, inside, names in (
+        ("step.recite.0.0001", "work", ("r0001-g000-0", "r0001-g000-3")),
+        ("evals.none.0", "work/step-0001", ("eval-0002",)),
+    ):
+        entry = made.store.root / made.receipts[label].entry
+        for name in names:
+            folder = entry / inside / name
+            (folder / "logs").mkdir(parents=True)
+            (folder / "transcript.jsonl").write_text('{"type": "system"}\n{"cut": "\\ud83d", "say": "\\"x\\""}\n')
+            (folder / "logs/claude.log").write_text("started")
+            (folder / "calls.jsonl").write_text('{"own": 1}\n')
+    made.run()
+    assert verify(made.archive, 1) == []
+    packed = made.archive / "runs/recite-seed0/work.tar.zst"
+    files = {one.name.partition("/")[2]: one.data.read() for one in read_folder(packed, "step0001/r0001-g000-3")}
+    kept = ("calls.jsonl", "episode.json", "journal.jsonl", "logs/claude.log", "transcript.jsonl")
+    assert tuple(name.removeprefix("r0001-g000-3/") for name in files) == kept
+    assert files["r0001-g000-3/calls.jsonl"] == b'{"own": 1}\n', "the agent's own record is kept as it is"
+    rows = list(read_jsonl(made.archive / "runs/recite-seed0/transcript.jsonl.zst"))
+    assert [(row["episode"], row["index"]) for row in rows] == [
+        (name, index) for name in ("r0001-g000-0", "r0001-g000-3") for index in (0, 1)
+    ]
+    assert json.loads(rows[1]["event"])["say"] == '"x"'
+    other = list(read_jsonl(made.archive / "runs/none-seed0/eval_dumps/transcript.jsonl.zst"))
+    assert [(row["episode"], row["source"], row["step"]) for row in other] == [("eval-0002", "eval", 1)] * 2
+    entry = made.store.root / made.receipts["step.recite.0.0001"].entry
+    told = read_json(entry / "run.json")
+    told["work"] = [{"path": "work/r0001-g000-0/transcript.jsonl", "sha256": "0" * 64, "bytes": 3}]
+    write_json(entry / "run.json", told)
+    shutil.rmtree(made.store.root / "pack")
+    with pytest.raises(CorruptPayload, match="content of step"):
+        made.run()
 
 
 def run_and_die(made: MadeStudy, after: float) -> bool:
@@ -123,6 +170,28 @@ def test_the_log_tells_decisions_without_the_machines_paths(tmp_path: Path) -> N
     assert "internalize forget" in text
     assert "launched" in text
     assert rows == sorted(rows, key=lambda row: row["time"])
+
+
+def test_the_wandb_export_has_one_row_a_logged_step_and_comes_from_the_mirror(
+    finished: MadeStudy, tmp_path: Path
+) -> None:
+    for row in read_jsonl(finished.archive / "registry.jsonl"):
+        run = finished.archive / "runs" / row["run"]
+        if row["wandb"] is None:
+            assert row["kind"] != "arm" or row["status"] == "prepared"
+            continue
+        steps = {metric["step"] for metric in read_jsonl(run / "metrics.jsonl")}
+        history = list(read_jsonl(run / "wandb_export" / row["wandb"] / "history.jsonl"))
+        assert [one["_step"] for one in history] == sorted(steps)
+        assert row["wandb_rows"] == len(steps)
+        mirror = {one.name: one.data.read() for one in members(run / "wandb_offline.tar.zst")}
+        (name,) = (name for name in mirror if name.endswith(".wandb"))
+        (tmp_path / "run.wandb").write_bytes(mirror[name])
+        assert read_run(tmp_path / "run.wandb").history == history
+        (last,) = (
+            one for one in read_jsonl(run / "metrics.jsonl") if (one["step"], one["kind"]) == (max(steps), "eval")
+        )
+        assert history[-1]["eval/return_mean"] == last["return_mean"]
 
 
 def test_one_episode_is_printed(finished: MadeStudy) -> None:

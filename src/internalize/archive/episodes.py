@@ -30,8 +30,6 @@ from internalize.files import read_jsonl
 from internalize.harness.episode import CALLS, EPISODES
 from internalize.harness.episode import JOURNAL as JOURNALS
 
-WORK = "work"
-"""Sub-folder of a payload with one folder an episode, where an agent CLI's harness left any."""
 SESSION = b'{"session":'
 RESULT = b',"result":'
 ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -49,6 +47,8 @@ class Played:
     step: int
     phase: str
     folder: Path
+    work: Path
+    """Where its harness left one folder an episode, if it left any."""
 
 
 class Lines:
@@ -123,7 +123,7 @@ class PlayWriter:
         calls, journal = (_sessions(played.folder / name) if records else iter(()) for name in (CALLS, JOURNALS))
         head = {"run": self.run, "source": played.source, "step": played.step, "phase": played.phase}
         kinds = ("calls", "journal")
-        works = (played.folder / WORK).is_dir()
+        works = played.work.is_dir()
         for row in read_jsonl(played.folder / EPISODES):
             plan, outcome = row["plan"], row["outcome"]
             name = plan["id"]
@@ -155,7 +155,7 @@ class PlayWriter:
         works: bool,
     ) -> None:
         """The folder of one episode: what its harness left, and the records that it did not leave itself."""
-        files = _left(played.folder / WORK / name) if works else {}
+        files = _left(played.work / name) if works else {}
         made = {
             "calls.jsonl": b"".join(line + b"\n" for line in found[0]),
             "episode.json": _line(row) + b"\n",

@@ -65,7 +65,8 @@ def models(spec: Mapping[str, Any], receipts: Mapping[str, Receipt]) -> list[Mod
     """The converted iterations among the inputs, by run and step."""
     found = []
     for label, receipt in sorted(receipts.items()):
-        if match := CONVERT.match(label):
+        match = CONVERT.match(label)
+        if match and receipt.facts.get("converted", True):  # a step that the guard stopped has nothing to convert
             run, step = Run(match["arm"], int(match["seed"])), int(match["step"])
             frozen = bool(spec["arms"][run.arm]["settings"].get("rl", {}).get("frozen_adam", False))
             prefix = spec["archive"].get("models") or spec["name"]

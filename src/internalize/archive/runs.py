@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from internalize.archive.episodes import WORK, Played, PlayWriter
+from internalize.archive.episodes import Played, PlayWriter
 from internalize.archive.layout import offline_run
-from internalize.archive.sources import open_parts
+from internalize.archive.sources import WORK, check_left, open_parts
 from internalize.archive.tarzst import pack_tree
 from internalize.archive.wandb_file import OfflineRun, logged, read_run, write_run
 from internalize.files import read_json, read_jsonl, write_json, write_jsonl, write_text
@@ -64,6 +64,8 @@ def pack_run(
         MissingPayload, CorruptPayload: a payload that is used is damaged.
     """
     payloads = {label: open_parts(store, receipt, _is_used) for label, receipt in receipts.items()}
+    for receipt in receipts.values():
+        check_left(store, receipt)
     groups = list(_groups(receipts, payloads))
     with PlayWriter(folder, spec["run"], int(spec["level"]), threads) as writer:
         for played in groups:
@@ -89,8 +91,7 @@ def pack_run(
 
 
 def _is_used(path: str) -> bool:
-    parts = path.split("/")
-    return parts[-1] in (*RECORDS, METRICS, GUARD, "gate.json") or parts[0] == WORK
+    return path.rpartition("/")[2] in (*RECORDS, METRICS, GUARD, "gate.json")
 
 
 def _groups(receipts: Mapping[str, Receipt], payloads: Mapping[str, Path]) -> Iterable[Played]:
@@ -100,21 +101,25 @@ def _groups(receipts: Mapping[str, Receipt], payloads: Mapping[str, Path]) -> It
         names = {file.path for file in receipt.files}
         if label.startswith("step.") and EPISODES in names:
             step = int(label.removeprefix("step."))
-            yield Played(f"step{step:04d}", "rollout", step, str(receipt.facts["phase"]), payload)
+            yield Played(f"step{step:04d}", "rollout", step, str(receipt.facts["phase"]), payload, payload / WORK)
         elif label == "harvest":
-            yield Played("harvest", "harvest", BASE_STEP, "base", payload)
+            yield Played("harvest", "harvest", BASE_STEP, "base", payload, payload / WORK)
     for label, receipt in sorted(receipts.items()):
         folders = sorted(f.path.rpartition("/")[0] for f in receipt.files if f.path.endswith("/" + EPISODES))
         if label == "evals":
             phases = {int(row["step"]): str(row["phase"]) for row in read_jsonl(payloads[label] / METRICS)}
+            payload = payloads[label]
             for name in folders:
+                work = payload / WORK / name.rpartition("/")[2]
                 word = name.rpartition("step-")[2]
                 step = BASE_STEP if word == "base" else int(word)
                 title = "eval-base" if step == BASE_STEP else f"eval-step{step:04d}"
-                yield Played(title, "eval", step, phases.get(step, "base"), payloads[label] / name)
+                yield Played(title, "eval", step, phases.get(step, "base"), payload / name, work)
         elif label == "gate":
             for name in folders:
-                yield Played(f"gate-{name.replace('/', '-')}", "gate", BASE_STEP, "base", payloads[label] / name)
+                payload = payloads[label]
+                title = f"gate-{name.replace('/', '-')}"
+                yield Played(title, "gate", BASE_STEP, "base", payload / name, payload / WORK / name)
 
 
 def _metrics(

@@ -153,7 +153,11 @@ def build_shared(
         "runs": list(packs),
         "tables": {name: dict(sorted(files.items())) for name, files in sorted(counts.rows.items())},
         "checkpoints": {"iterations": len(checkpoints), "bytes": sum(row["bytes"] for row in checkpoints)},
-        "metric_columns": {name: dict(table.columns) for name, table in tables.items() if name.startswith("metrics_")},
+        "metric_columns": {  # as pairs: a receipt's keys are sorted, the order of columns is not
+            name: [[column, feature] for column, feature in table.columns.items()]
+            for name, table in tables.items()
+            if name.startswith("metrics_")
+        },
         "linked_bytes": sum(link.bytes for link in links(spec, receipts)),
     }
 
@@ -171,7 +175,7 @@ def known_tables(facts: Mapping[str, Any]) -> list[Table]:
         if name.startswith("metrics_"):
             kind = name.removeprefix("metrics_")
             about = f"one step's `{kind}` numbers; the source of every table of results"
-            fixed[name] = Table(name, about, facts["metric_columns"][name], (f"metrics/{kind}.jsonl",))
+            fixed[name] = Table(name, about, dict(facts["metric_columns"][name]), (f"metrics/{kind}.jsonl",))
         elif name.startswith("rows_"):
             files = tuple(facts["tables"][name])
             fixed[name] = Table(name, f"one training row of source `{name.removeprefix('rows_')}`", ROWS, files)

@@ -16,6 +16,9 @@ from internalize.files import sha256_file
 from internalize.receipts import PayloadFile, Receipt
 from internalize.store import Store
 
+WORK = "work"
+"""Folder of a payload with what agent CLIs left: one folder an episode (in evals, one a step with those in it)."""
+
 
 def open_parts(store: Store, receipt: Receipt, wanted: Callable[[str], bool]) -> Path:
     """The payload folder, with every wanted file verified.
@@ -29,6 +32,17 @@ def open_parts(store: Store, receipt: Receipt, wanted: Callable[[str], bool]) ->
         if wanted(file.path):
             check(folder / file.path, file, receipt)
     return folder
+
+
+def check_left(store: Store, receipt: Receipt) -> None:
+    """Verifies what an agent CLI's harness left beside a payload: it is in no receipt, `run.json` lists its hashes.
+
+    Raises:
+        MissingPayload, CorruptPayload: as `open_parts`.
+    """
+    for row in store.run_info(receipt).get(WORK, []):
+        file = PayloadFile.model_validate(row)
+        check(store.root / receipt.entry / file.path, file, receipt)
 
 
 def check(path: Path, file: PayloadFile, receipt: Receipt) -> None:

@@ -11,6 +11,7 @@ with nulls, on ints followed by floats and on objects of varying keys; declared 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from internalize.files import write_jsonl
 
 SCHEMA_VERSION = 1
 INT64 = 1 << 63
+HALF = re.compile("[\ud800-\udfff]")
 JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 """Of columns with no fixed shape; ASCII, so that it holds no half of a surrogate pair."""
 SCALARS: dict[str, tuple[type, ...]] = {"string": (str,), "bool": (bool,), "int64": (int,), "float64": (int, float)}
@@ -98,15 +100,7 @@ def as_feature(value: Any, feature: Feature, table: str, key: str) -> Any:
 
 def whole_text(text: str) -> str:
     """Text that UTF-8 can hold: half a surrogate pair (an agent's stream can be cut inside one) becomes U+FFFD."""
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if _broken(text) else text
-
-
-def _broken(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
+    return HALF.sub("\ufffd", text)
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]], known: Mapping[str, Feature]) -> dict[str, Feature]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import struct
 import tarfile
+import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -72,7 +73,7 @@ class TarZst:
         self._buffer = bytearray()
         self._offset = 0
         self._sizes: list[tuple[int, int]] = []
-        self._compressor = zstandard.ZstdCompressor(level=level, write_checksum=True, write_content_size=True)
+        self._of_thread = threading.local()
 
     def __enter__(self) -> TarZst:
         return self
@@ -138,18 +139,28 @@ class TarZst:
 
     def _write(self, data: bytes) -> None:
         self._offset += len(data)
+        room = FRAME - len(self._buffer)
+        while len(data) >= room:
+            self._buffer += data[:room]
+            full, self._buffer = self._buffer, bytearray()  # handed over, not copied
+            self._frame(full)
+            data, room = data[room:], FRAME
         self._buffer += data
-        while len(self._buffer) >= FRAME:
-            self._frame(bytes(memoryview(self._buffer)[:FRAME]))
-            del self._buffer[:FRAME]
 
-    def _frame(self, data: bytes) -> None:
+    def _frame(self, data: bytearray) -> None:
         if self._pool is None:
-            self._put(self._compressor.compress(data), len(data))
+            self._put(*self._compressed(data))
             return
-        self._waiting.append(self._pool.submit(_compressed, data, self._level))
+        self._waiting.append(self._pool.submit(self._compressed, data))
         while len(self._waiting) > self._most:
             self._put(*self._waiting.popleft().result())
+
+    def _compressed(self, data: bytearray) -> tuple[bytes, int]:
+        compressor = getattr(self._of_thread, "compressor", None)
+        if compressor is None:
+            compressor = zstandard.ZstdCompressor(level=self._level, write_checksum=True, write_content_size=True)
+            self._of_thread.compressor = compressor
+        return compressor.compress(data), len(data)
 
     def _put(self, frame: bytes, size: int) -> None:
         self._out.write(frame)
@@ -159,7 +170,7 @@ class TarZst:
         self._close_folder()
         self._write(bytes(2 * BLOCK))
         if self._buffer:
-            self._frame(bytes(self._buffer))
+            self._frame(self._buffer)
         while self._waiting:
             self._put(*self._waiting.popleft().result())
         table = b"".join(struct.pack("<II", packed, plain) for packed, plain in self._sizes)
@@ -195,11 +206,6 @@ def header(name: str, size: int, mode: int, kind: bytes) -> bytes:
     block += bytes(BLOCK - len(block))
     block[148:156] = b"%06o\0 " % sum(block)
     return bytes(block)
-
-
-def _compressed(data: bytes, level: int) -> tuple[bytes, int]:
-    compressor = zstandard.ZstdCompressor(level=level, write_checksum=True, write_content_size=True)
-    return compressor.compress(data), len(data)
 
 
 def _tops(root: Path) -> Iterator[Path]:

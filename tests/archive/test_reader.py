@@ -1,0 +1,62 @@
+"""Who has only the archive makes the summary anew and follows a cell to its episodes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from made_study import MadeStudy
+
+from internalize.files import read_jsonl
+
+
+def commands(root: Path) -> list[str]:
+    """The commands of the card's first block, which needs coreutils and Python alone."""
+    block = (root / "README.md").read_text().split("```\n")[1]
+    return [line.partition("  #")[0].strip() for line in block.splitlines()]
+
+
+def test_the_commands_that_the_card_prints_work(finished: MadeStudy) -> None:
+    printed = commands(finished.archive)
+    assert len(printed) == 5
+    for command in printed:
+        done = subprocess.run(["sh", "-c", command], cwd=finished.archive, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (command, done.stderr)
+    assert not (finished.archive / "__pycache__").exists()
+
+
+def test_the_summary_follows_from_the_metrics_and_a_cell_from_its_episodes(finished: MadeStudy, archive: Path) -> None:
+    def ask(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-I", "tables.py", *words]  # -I: nothing of this project can be imported
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+
+    assert "equal" in ask(finished.archive, "check").stdout
+    for arm in ("none", "recite"):
+        for column in ("sft_only_rollout_return", "sft_only_eval_clears", "final_eval_return", "final_eval_episodes"):
+            traced = ask(finished.archive, "trace", arm, column)
+            assert traced.returncode == 0, traced.stdout + traced.stderr
+            assert ": equal" in traced.stdout
+    traced = ask(finished.archive, "trace", "recite", "final_eval_return").stdout
+    assert len(re.findall(r"^  eval-\d{4}  level", traced, re.M)) == 8  # 4 episodes, 2 seeds
+    # the base was measured once, and counts once for both seeds of an arm without SFT
+    assert (
+        len(re.findall(r"^  eval-", ask(finished.archive, "trace", "none", "sft_only_eval_return").stdout, re.M)) == 4
+    )
+    extract = re.search(r"tar --zstd -xf \S+ (\S+)", traced)
+    assert extract is not None
+    subprocess.run(["sh", "-c", extract[0] + " -O > /dev/null"], cwd=finished.archive, check=True)
+    # a number that was changed in the metrics is found
+    path = archive / "metrics/eval.jsonl"
+    text = path.read_text()
+    clears = [row["clears"] for row in read_jsonl(path) if row["run"] == "recite-seed0" and row["step"] == 1]
+    path.unlink()
+    lines = [
+        line.replace(f'"clears":{clears[0]}', f'"clears":{clears[0] + 1}') if '"recite-seed0"' in line else line
+        for line in text.splitlines()
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    assert ask(archive, "check").returncode == 1
+    assert "NOT EQUAL" in ask(archive, "trace", "recite", "final_eval_clears").stdout
+    assert "COLUMN is one of" in ask(archive, "trace", "recite", "nothing").stderr

@@ -1,0 +1,42 @@
+"""The archive of a real, if small, study: made by the workflow, whole, loadable, traceable."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from loading import load
+from workbench import Bench
+
+from internalize.archive.layout import MANIFEST, SUMS
+from internalize.archive.verify import verify
+from internalize.files import read_json
+
+
+def test_the_study_leaves_an_archive_that_is_whole(finished: Bench) -> None:
+    archive = finished.work / "results" / "archive"
+    assert verify(archive) == []
+    subprocess.run(["sha256sum", "--check", "--quiet", SUMS], cwd=archive, check=True)
+    for words in (["check"], ["trace", "recite", "final_eval_return"], ["trace", "none", "sft_only_rollout_clears"]):
+        subprocess.run([sys.executable, "-I", "tables.py", *words], cwd=archive, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_every_table_of_it_loads(finished: Bench, tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
+    archive = finished.work / "results" / "archive"
+    tables = read_json(archive / MANIFEST)["tables"]
+    counted = {name: [entry["rows"]] * 2 for name, entry in tables.items() if entry["rows"]}
+    assert {name: found[:2] for name, found in load(archive, tmp_path).items()} == counted
+
+
+def test_a_deleted_archive_comes_back_without_packing(bench: Bench) -> None:
+    archive = bench.work / "results" / "archive"
+    (archive / SUMS).unlink()
+    before = bench.entries()
+    assert bench.planned() == {"archive.json"}
+    bench.run()
+    assert bench.entries() == before
+    assert verify(archive) == []
+    assert bench.planned() == set()
