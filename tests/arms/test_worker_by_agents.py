@@ -71,3 +71,15 @@ def test_an_agent_trains_what_play_in_process_trains(step: Any) -> None:
         ]
         for a, b in zip(one, two, strict=True):
             assert b.rollout_logprobs == pytest.approx(a.rollout_logprobs, abs=1e-5)
+
+
+def test_a_policy_that_only_repeats_itself_is_a_result_and_trains_nothing(step: Any) -> None:
+    """Every episode ends by the agent's loop guard: the policy is to blame, so the step is a result."""
+    plans = [f"r0000-g00{group}-{index}" for group in (0, 1) for index in (0, 1)]
+    harness = {"type": "double", "parallel": 3, "seconds": 60.0}
+    receipt, payload, _ = step("loops", harness, dict.fromkeys(plans, "loop guard"))
+    assert receipt.facts["invalid"] == {"loop_guard": 4}
+    assert (receipt.facts["episodes"], receipt.facts["return_mean"]) == (0, None)
+    rows = {row["kind"]: row for row in read_jsonl(payload / "metrics.jsonl")}
+    assert (rows["rollout"]["invalid_because_loop_guard"], rows["train"]["optimizer_steps"]) == (4, 0)
+    assert not [s for batch in load_dump(payload / "rollout/0.pt").batches for s in batch]
