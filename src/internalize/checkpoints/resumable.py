@@ -43,6 +43,9 @@ def folder_for(target: Path) -> Iterator[Path]:
         fsync_dir(target.parent)
     except OSError as error:
         raise disk_error(error, target) from error
+    finally:
+        with contextlib.suppress(OSError):
+            work.rmdir()  # only when nothing was begun
 
 
 def start(folder: Path, identity: str, leftovers: tuple[str, ...]) -> None:
