@@ -184,7 +184,7 @@ def convert(
     iteration = int(match[1]) if match else layout.read_tracker(source)
     with folder_for(target) as work:
         facts = model_folder.write_model(
-            root, iteration, origin, work, kind or "bfloat16", int(shard_gb * 1e9), progress=_note
+            root, iteration, origin, work, kind or "bfloat16", int(shard_gb * 1e9), _note, need_cursor=False
         )
     typer.echo(
         "{target}: {tensors} tensors, {parameters} parameters, {bytes} bytes of {dtype}".format(target=target, **facts)

@@ -184,6 +184,12 @@ def test_prune_and_bring_back(ran, tmp_path: Path, repository: Path, monkeypatch
     for step in (1, 2, 3):
         assert [path.name for path in folders[step].iterdir()] == ["pruned.json"]
 
+    # again: nothing left to do, and what a killed prune left is finished
+    (folders[1] / "metadata.json").write_text("{}")
+    done = CliRunner().invoke(app, prune)
+    assert done.output.count("pruned already") == 2, done.output
+    assert [path.name for path in folders[1].iterdir()] == ["pruned.json"]
+
     # the store still knows the steps, the rest of a step is still read, and who wants the checkpoint is told
     assert work.store.find("step", chain.receipt(2).key) == chain.receipt(2)
     assert (work.store.open(chain.receipt(2)).payload / "metrics.jsonl").exists()

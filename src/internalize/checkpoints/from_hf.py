@@ -18,6 +18,7 @@ import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from mmap import mmap
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,7 +37,7 @@ from internalize.files import digest, disk_error, fsync_dir, read_json, write_by
 
 FILE_BYTES = 4 << 30
 WRITERS = 2
-HELD = 256 << 20
+HELD = 64 << 20
 """Bytes of small tensors that writers may hold at once."""
 LINEAR = ("self_attention.linear_proj", "self_attention.linear_qkv", "mlp.linear_fc1", "mlp.linear_fc2")
 VERSION = 3.0
@@ -163,7 +164,8 @@ def _fused(source: ModelRows, config: Mapping[str, Any], entry: Entry, dtype: Dt
     stored = source.slots[entry.hf[0]].dtype
     width = row_numbers(entry.shapes[0])
     height = sum(shape[0] for shape in entry.shapes)
-    rows = torch.empty((height, width), dtype=stored)
+    # memory of its own, which goes back when the tensor does; the allocator would keep some of every thread's
+    rows = torch.frombuffer(mmap(-1, height * width * stored.itemsize), dtype=stored).view(height, width)
     for run in runs(entry, config):
         source.read_rows(entry.hf[run.part], run.row, rows[run.at : run.at + run.rows])
     shape = [*([1] if entry.layer is not None else []), height, *entry.shapes[0][1:]]

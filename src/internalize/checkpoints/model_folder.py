@@ -46,6 +46,7 @@ def write_model(
     dtype: Dtype = "bfloat16",
     shard_bytes: int = SHARD_BYTES,
     progress: Progress = lambda text: None,
+    need_cursor: bool = True,
 ) -> dict[str, Any]:
     """Writes iteration ``iteration`` of a checkpoint root as a model folder.
 
@@ -53,6 +54,7 @@ def write_model(
         root: folder with ``iter_*``, tracker and ``rollout/``.
         origin: model folder that the run started from: config.json, generation config, tokenizer.
         folder: where the files go; it may hold those of an interrupted conversion.
+        need_cursor: refuse a checkpoint without data cursor; False says so and leaves it out.
 
     Returns:
         Facts: tensors, parameters, bytes of the weights, type, converter.
@@ -76,7 +78,10 @@ def write_model(
     for path in sorted(origin.iterdir()):
         if path.name == "generation_config.json" or any(fnmatch(path.name, pattern) for pattern in ASSETS):
             write_bytes(folder / path.name, path.read_bytes())
-    _write_run(root, iteration, folder / MEGATRON, common)
+    if need_cursor or layout.cursor_path(root, iteration).exists():
+        _write_run(root, iteration, folder / MEGATRON, common)
+    else:
+        progress("the checkpoint has no data cursor: the model folder gets no megatron/, training cannot go on from it")
     fsync_dir(folder)
     return {
         "tensors": len(slots),

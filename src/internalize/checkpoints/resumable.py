@@ -38,8 +38,12 @@ def folder_for(target: Path) -> Iterator[Path]:
     try:
         work.mkdir(parents=True, exist_ok=True)
         with _held(work):
-            yield work
-            os.replace(work, target)
+            try:
+                yield work
+                os.replace(work, target)
+            finally:
+                with contextlib.suppress(OSError):
+                    work.rmdir()  # only when nothing was begun
         fsync_dir(target.parent)
     except OSError as error:
         raise disk_error(error, target) from error

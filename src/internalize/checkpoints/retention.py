@@ -13,7 +13,7 @@ from pathlib import Path
 
 from internalize.checkpoints import layout
 from internalize.checkpoints.inventory import STAGE, Checkpoint, step_receipts, take_inventory
-from internalize.checkpoints.tombstone import Tombstone, write_tombstone
+from internalize.checkpoints.tombstone import Tombstone, read_tombstone, write_tombstone
 from internalize.errors import UserError
 from internalize.files import fsync_dir
 from internalize.receipts import Receipt, read_receipt
@@ -57,7 +57,7 @@ def decide(policy: Retention, results: Path, store: Store, published: Mapping[Ru
     decisions: list[Decision] = []
     for run in sorted({(row.arm, row.seed) for row in rows}):
         mine = [row for row in rows if (row.arm, row.seed) == run and row.state in ("complete", "pruned")]
-        decisions += _decide_run(policy, results, run, mine, receipts, published.get(run))
+        decisions += _decide_run(policy, results, store, run, mine, receipts, published.get(run))
     wanted = {d.row.entry: f"{d.row.arm} shares it ({d.keep})" for d in decisions if d.keep}
     return [d if d.keep else replace(d, keep=wanted.get(d.row.entry, "")) for d in decisions]
 
@@ -65,6 +65,7 @@ def decide(policy: Retention, results: Path, store: Store, published: Mapping[Ru
 def _decide_run(
     policy: Retention,
     results: Path,
+    store: Store,
     run: Run,
     rows: Sequence[Checkpoint],
     receipts: Mapping[tuple[str, int, int], Receipt],
@@ -85,10 +86,12 @@ def _decide_run(
         reason = keep[row.step]
         if not reason and not later:
             reason = "no later checkpoint is complete"
-        if reason:
-            decisions.append(Decision(row, reason))
-        else:
-            decisions.append(Decision(row, "", min(later), max(earlier, default=-1)))
+        from_step = max(earlier, default=-1)
+        if row.state == "pruned" and not row.files:
+            stone = read_tombstone(layout.iteration_folder(store.root / row.entry, row.step))
+            if reason or (stone is not None and stone.from_step == from_step):
+                reason = "pruned already"
+        decisions.append(Decision(row, reason) if reason else Decision(row, "", min(later), from_step))
     return decisions
 
 
