@@ -76,13 +76,13 @@ def test_cancel_of_one_arm_leaves_the_others(fake_slurm: FakeSlurm, line: Line, 
 def test_the_commands_have_a_dry_run(fake_slurm: FakeSlurm, line: Line, work: Path, locked: Path) -> None:
     fake_slurm.queue([line(1, SEGMENT), line(2, OTHER)])
     runner = CliRunner()
-    assert runner.invoke(app, ["cancel", "--dry-run"]).output.splitlines() == [
+    assert runner.invoke(app, ["cancel", "--prefix", "repro", "--dry-run"]).output.splitlines() == [
         "would end: slurm job 1: segment recite_0_0000_0001 (RUNNING)",
         "would end: slurm job 2: segment none_0_0000_0001 (RUNNING)",
     ]
-    only = runner.invoke(app, ["cancel", "--arm", "none", "--dry-run"]).output
+    only = runner.invoke(app, ["cancel", "--prefix", "repro", "--arm", "none", "--dry-run"]).output
     assert only.splitlines() == ["would end: slurm job 2: segment none_0_0000_0001 (RUNNING)"]
-    text = runner.invoke(app, ["unlock", "--dry-run"]).output
+    text = runner.invoke(app, ["unlock", "--prefix", "repro", "--dry-run"]).output
     assert "would unlock after these jobs have ended (1 locks)" in text
     assert fake_slurm.cancelled() == []
     assert locked.exists()

@@ -13,7 +13,7 @@ from typing import Any
 
 from internalize.arms.settings import step_settings
 from internalize.budget import spent_node_hours, stored_bytes
-from internalize.costs.found import Found, find_done
+from internalize.costs.found import BY_RECEIPT, Found, find_done
 from internalize.costs.jobs import Job, jobs_of
 from internalize.costs.measured import Measured, Reading, measure, read_entry
 from internalize.costs.model import HOUR, CostModel
@@ -24,9 +24,9 @@ from internalize.store import Store
 from internalize.study_cost import Cost
 from internalize.workflow import Plan
 
+FOR_ALL = frozenset({"report", "archive", "graphs", "evals_base", "gate", "numerics"})
+"""Rules that run whichever arms are chosen."""
 MEASURED, MEAN, MODEL = "measured", "mean", "model"
-CHEAP = ("report", "graphs")
-"""Jobs that follow whatever changed before them; they are not looked up in the store."""
 
 
 @dataclass(frozen=True)
@@ -130,10 +130,10 @@ class Estimate:
         needed: set[str] = set()
         for one in reversed(self.priced):
             job = one.job
-            wanted = job.arm in arms if job.arm else job.rule in ("report", "graphs", "evals_base", "gate")
+            wanted = job.arm in arms if job.arm else job.rule in FOR_ALL
             if job.output in needed or wanted:
                 needed.add(job.output)
-                needed |= {path for path in job.inputs if job.rule != "report"}
+                needed |= {path for path in job.inputs if job.rule not in ("report", "archive")}
         return [one for one in self.priced if one.job.output in needed]
 
     def total(self, jobs: Iterable[Priced] | None = None) -> Sum:
@@ -238,10 +238,11 @@ class _Pricer:
 
     def price(self, jobs: Iterable[Job]) -> Iterator[Priced]:
         before: dict[str, str] = {}
-        work = False
+        undone: set[str] = set()
         for job in jobs:
-            parts = self._steps(job, before) if job.stage == "segment" else (self._whole(job, work),)
-            work = work or any(not part.done for part in parts)
+            parts = self._steps(job, before) if job.stage == "segment" else (self._whole(job, undone),)
+            if any(not part.done for part in parts):
+                undone.add(job.output)
             yield self._priced(job, parts)
 
     def _priced(self, job: Job, parts: tuple[Part, ...]) -> Priced:
@@ -284,13 +285,15 @@ class _Pricer:
         before[job.output] = str(identity)
         return tuple(parts)
 
-    def _whole(self, job: Job, work: bool) -> Part:
+    def _whole(self, job: Job, undone: set[str]) -> Part:
         receipt = self.found.jobs.get(job.output)
-        done = receipt is not None or (job.rule in CHEAP and not work and Path(job.output).exists())
+        stands = job.rule in BY_RECEIPT and Path(job.output).exists() and not undone & set(job.inputs)
+        done = receipt is not None or stands
         exact = read_entry(self.store, receipt) if receipt is not None else None
         reading, source = _best(exact, self.measured.mean(job.stage, job.spec, self.base))
         if reading is None:
-            reading = Reading(self.model.stage_seconds(job.stage, job.spec), 0, 0, False)
+            size = self.model.stage_bytes(job.stage)
+            reading = Reading(self.model.stage_seconds(job.stage, job.spec), size, 0, False)
         return Part(job.output, reading.seconds, reading.size, reading.files, source, done)
 
 

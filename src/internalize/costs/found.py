@@ -20,6 +20,8 @@ from internalize.stages import STAGES, parent_hashes
 from internalize.store import Store
 from internalize.workflow import Plan
 
+BY_RECEIPT = frozenset({"report", "graphs", "numerics", "convert", "archive"})
+"""Rules that are not looked up in the store: done when their receipt is there and what they read is done."""
 Step = tuple[str, int, int]
 """Arm, seed, step."""
 
@@ -41,7 +43,7 @@ def find_done(jobs: Iterable[Job], plan: Plan, store: Store) -> Found:
         read = {path: found.jobs.get(path) for path in job.inputs}
         if job.stage == "segment":
             _find_steps(job, read, plan, store, found)
-        elif job.stage in STAGES and job.stage != "report":
+        elif job.stage in STAGES and job.rule not in BY_RECEIPT:
             known = _known(job, read, found)
             if known is not None:
                 key = store.key(job.stage, job.spec, plan.code(job.stage), parent_hashes(known))

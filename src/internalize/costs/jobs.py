@@ -48,7 +48,7 @@ class Job:
         """A short name: `segment arm_c seed 0, steps 0-14`."""
         rest = dict(self.wildcards)
         steps = f", steps {int(rest.pop('first'))}-{int(rest.pop('last'))}" if "first" in rest else ""
-        words = [f"seed {value}" if key == "seed" else value for key, value in rest.items()]
+        words = [f"{key} {int(value)}" if key in ("seed", "step") else value for key, value in rest.items()]
         return " ".join([self.rule, *words]) + steps
 
 
@@ -66,6 +66,7 @@ def _jobs(plan: Plan) -> Iterator[Job]:
     fetched = bool(getattr(plan, "fetches_base", False))
     yield replace(_job(plan, "base", f"{RECEIPTS}/base.json", ()), stage="fetch_base" if fetched else "base")
     yield _job(plan, "gate", f"{RECEIPTS}/gate.json", shared)
+    yield from _gates(plan)
     rows = _rows(plan)
     for name in dict.fromkeys(harvest for one in rows if (harvest := harvest_of(plan.study.rows[one]))):
         yield _job(plan, "harvest", f"{RECEIPTS}/harvest/{name}.json", shared, harvest=name)
@@ -85,7 +86,25 @@ def _jobs(plan: Plan) -> Iterator[Job]:
         read = plan.evals_inputs(SimpleNamespace(**words))
         yield _job(plan, "evals", f"{RECEIPTS}/evals/{arm.name}/seed{seed}.json", _flat(read), **words)
     yield _job(plan, "report", f"{RECEIPTS}/report.json", _flat(plan.report_inputs(None)))
+    yield from _published(plan)
     yield _job(plan, "graphs", PICTURES[0], ())
+
+
+def _gates(plan: Any) -> Iterator[Job]:
+    """The numeric gates, one job for all, if the study asks for them."""
+    gates = plan.numerics() if hasattr(plan, "numerics") else []
+    if gates:
+        yield _job(plan, "numerics", gates[0], (f"{RECEIPTS}/base.json",))
+
+
+def _published(plan: Any) -> Iterator[Job]:
+    """Conversions that the study asks for, and the archive, where the workflow has one."""
+    for path in plan.conversions() if hasattr(plan, "conversions") else []:
+        *_, arm, seed, step = path.removesuffix(".json").split("/")
+        words = {"arm": arm, "seed": seed.removeprefix("seed"), "step": step.removeprefix("step")}
+        yield _job(plan, "convert", path, _flat(plan.convert_inputs(SimpleNamespace(**words))), **words)
+    if hasattr(plan, "archive_inputs"):
+        yield _job(plan, "archive", f"{RECEIPTS}/archive.json", _flat(plan.archive_inputs(None)))
 
 
 def _game(plan: Plan) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ class CostModel:
 
     def step_seconds(self, spec: Mapping[str, Any]) -> float:
         """Seconds of a step with this spec (see `arms.settings`), start-up of its job not counted."""
-        seconds = self.checkpoint_bytes() / (float(self.cost["write_gb_per_s"]) * 1e9)
+        seconds = self.checkpoint_bytes() / self._write_speed()
         if spec["phase"] == "sft":
             return seconds + int(spec["sft"]["optimizer_steps"]) * float(self.cost["sft_optimizer_step_s"])
         updates = float(spec["rl"]["optimizer_steps"] * self.cost["optimizer_step_s"])
@@ -82,8 +82,18 @@ class CostModel:
                     + measured * float(self.cost["measure_s"])
                     + played * self.play_seconds(int(evals["episodes"]))
                 )
+            case "convert":
+                return start + (self.checkpoint_bytes() + self.stage_bytes(stage)) / self._write_speed()
             case _:
                 return float(self.cost["cpu_job_s"])
+
+    def stage_bytes(self, stage: str) -> int:
+        """Bytes that a job of any other stage leaves behind, as far as they count: a converted model has 2 a
+        parameter."""
+        return 2 * self.parameters if stage == "convert" else 0
+
+    def _write_speed(self) -> float:
+        return float(self.cost["write_gb_per_s"]) * 1e9
 
     def nodes(self, stage: str) -> float:
         """Nodes that a job of `stage` holds; an arm's own geometry goes before this."""

@@ -21,7 +21,7 @@ from internalize.costs.verdict import Verdict
 COLUMNS = ("to run / all", "node-hours", "GPU-hours", "wall", "disk at peak", "kept", "files", "figures")
 LAPTOP = "the study states no `cost`: seconds and nodes are a laptop's, not those of the machine that this base needs"
 RULE = re.compile(r"^ *rule (\w+):", re.M)
-OPTIONAL = frozenset({"harvest", "rows", "fetch_game"})
+OPTIONAL = frozenset({"harvest", "rows", "fetch_game", "numerics", "convert", "archive"})
 """Rules that a study may have no job of."""
 WIDTH = 150
 """Columns of a table that goes into a file or a pipe."""

@@ -17,6 +17,9 @@ from internalize.study import Study
 from internalize.study_arms import Arm
 from internalize.workflow import Plan, found
 
+ON_CPUS = ("fetch_game", "fetch_base", "knowledge", "base", "numerics", "rows", "report", "convert", "archive")
+"""Stages that neither train nor play."""
+
 
 def model_of(study: Study, repository: Path) -> CostModel:
     """The study's cost model, with the size of its base filled in.
@@ -61,7 +64,7 @@ def terms_of(plan: Plan) -> Terms:
     cost = study.cost
     played = float(cost.play_nodes or cost.nodes)
     nodes |= dict.fromkeys(("gate", "harvest", "evals"), played)
-    nodes |= dict.fromkeys(("knowledge", "base", "rows", "report"), float(cost.cpu_nodes))
+    nodes |= dict.fromkeys(ON_CPUS, float(cost.cpu_nodes))
     if study.budget is None:
         return Terms(study.name, nodes=nodes)
     model = model_of(study, plan.repository)
