@@ -2,6 +2,7 @@
 # make study ARMS="none recite"     run some arms
 # make study CONFIG=my-study.yaml   run another study
 # make test                         what CI runs
+# make slurm-demo                   a small study on a real Slurm of four make-believe GH200 nodes on this machine
 # make clean                        remove caches and results; the store, which holds everything computed, stays
 
 SHELL := /bin/bash
@@ -16,7 +17,7 @@ RULES := Snakefile workflow/Snakefile rules
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: study test lint clean
+.PHONY: study test lint slurm-demo clean
 
 study: $(VENV)/installed
 	@$(BIN)/snakemake --profile local $(if $(strip $(SNAKEMAKE_CONFIG)),--config $(SNAKEMAKE_CONFIG))
@@ -31,6 +32,10 @@ lint: $(VENV)/installed-dev
 	$(BIN)/mypy
 	$(BIN)/snakefmt --check $(RULES)
 	$(BIN)/snakemake --lint
+
+slurm-demo: $(VENV)/installed
+	@$(PIP) install --editable '.[cluster]'
+	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/slurm-demo.sh
 
 clean:
 	rm -rf results logs .snakemake .mypy_cache .ruff_cache .pytest_cache

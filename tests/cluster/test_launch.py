@@ -62,6 +62,7 @@ def running(name: str) -> list[str]:
 
 
 def test_ray_spans_four_nodes_and_leaves_nothing(box: Sandbox, tmp_path: Path) -> None:
+    pytest.importorskip("ray")  # of the extra `cluster`, which `dev` has
     out, scratch = tmp_path / "out.json", Path(tempfile.mkdtemp(dir="/tmp"))
     job = submit(box, tmp_path, FOUR, ["--runtime", "ray", "--scratch", str(scratch)], "ray_over_nodes", str(out))
     assert finished(box, job, 240) == "COMPLETED", (tmp_path / "log").read_text()
