@@ -3,6 +3,7 @@
 # make study CONFIG=my-study.yaml   run another study
 # make test                         what CI runs
 # make docs                        redraw the pictures in docs/dag
+# make slurm-demo                   a small study on a real Slurm of four make-believe GH200 nodes on this machine
 # make clean                        remove caches and results; the store, which holds everything computed, stays
 
 SHELL := /bin/bash
@@ -17,7 +18,7 @@ RULES := Snakefile workflow/Snakefile rules
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: study test lint docs clean
+.PHONY: study test lint docs slurm-demo clean
 
 study: $(VENV)/installed
 	@$(BIN)/snakemake --profile local $(if $(strip $(SNAKEMAKE_CONFIG)),--config $(SNAKEMAKE_CONFIG))
@@ -35,6 +36,10 @@ lint: $(VENV)/installed-dev
 
 docs: $(VENV)/installed
 	$(BIN)/internalize docs
+
+slurm-demo: $(VENV)/installed
+	@$(PIP) install --editable '.[cluster]'
+	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/slurm-demo.sh
 
 clean:
 	rm -rf results logs .snakemake .mypy_cache .ruff_cache .pytest_cache

@@ -153,6 +153,30 @@ def test_one_writer_an_entry_and_a_dead_writer_frees_it(tmp_path: Path, monkeypa
         pass
 
 
+def test_the_patience_for_another_writer_can_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(store_module.LEASE_SECONDS, "0.1")
+    context = multiprocessing.get_context("fork")
+    ready, release = context.Event(), context.Event()
+    holder = context.Process(target=_hold, args=(str(tmp_path / "store"), ready, release))
+    holder.start()
+    assert ready.wait(30)
+    try:
+        with pytest.raises(LeaseHeld), Store(tmp_path / "store").lease("count", "k" * 64):
+            pass
+    finally:
+        release.set()
+        holder.join()
+
+
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(handle: Any, how: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(store_module.fcntl, "flock", refuse)
+    with pytest.raises(UserError, match="no locks"), Store(tmp_path / "store").lease("count", "k" * 64):
+        pass
+
+
 def test_run_times_are_beside_the_receipt_not_in_it(tmp_path: Path, counter: Counter) -> None:
     receipt = run(tmp_path, {"x": 1})
     store = Store(tmp_path / "store")

@@ -20,7 +20,7 @@ def ray_over_nodes(out: str) -> None:
     @ray.remote(num_gpus=4)
     def where() -> tuple[str, list[str]]:
         time.sleep(1)  # else one node runs them all
-        return os.environ["SLURMD_NODENAME"], sorted(map(str, ray.get_gpu_ids()))
+        return os.environ["SLURMD_NODENAME"], [os.environ["INSIDE"], *sorted(map(str, ray.get_gpu_ids()))]
 
     seen = dict(ray.get([where.remote() for _ in range(4)]))
     Path(out).write_text(json.dumps({"nodes": sum(node["Alive"] for node in ray.nodes()), "seen": seen}))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from dataclasses import dataclass
 
 from internalize.errors import UserError
@@ -45,7 +46,7 @@ class Allocation:
         job = os.environ.get(JOB)
         if not job:
             return None
-        fields = _fields(client("scontrol", "--oneliner", "show", "job", job))
+        fields = _fields(client("scontrol", "--oneliner", "show", "job", job, attempts=12))
         nodes = client("scontrol", "show", "hostnames", fields["NodeList"]).split()
         head = fields.get("BatchHost")
         nodes.sort(key=lambda name: name != head)  # stable: the others keep Slurm's order
@@ -91,28 +92,30 @@ class Allocation:
         client("scontrol", "requeue", self.job)
 
 
-def client(*command: str) -> str:
+def client(*command: str, attempts: int = 1) -> str:
     """Runs a Slurm client; returns what it printed. Times come as seconds since 1970.
+
+    Args:
+        command: the client and its arguments.
+        attempts: how often to ask while the controller cannot be reached, ten seconds between.
 
     Raises:
         UserError: the client is missing, fails or does not answer.
     """
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-            env=os.environ | {"SLURM_TIME_FORMAT": "%s"},
-        )
-    except FileNotFoundError:
-        raise UserError("Slurm's commands are not on PATH", got=f"no {command[0]}") from None
-    except subprocess.TimeoutExpired:
-        raise UserError("Slurm does not answer", where=" ".join(command), got="nothing for two minutes") from None
-    if done.returncode != 0:
-        raise UserError(f"{command[0]} failed", where=" ".join(command), got=done.stderr.strip())
-    return done.stdout
+    environment = os.environ | {"SLURM_TIME_FORMAT": "%s"}
+    while True:
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+        except FileNotFoundError:
+            raise UserError("Slurm's commands are not on PATH", got=f"no {command[0]}") from None
+        except subprocess.TimeoutExpired:
+            raise UserError("Slurm does not answer", where=" ".join(command), got="nothing for two minutes") from None
+        if done.returncode == 0:
+            return done.stdout
+        attempts -= 1
+        if attempts < 1 or "contact slurm controller" not in done.stderr:
+            raise UserError(f"{command[0]} failed", where=" ".join(command), got=done.stderr.strip())
+        time.sleep(10)
 
 
 def _fields(line: str) -> dict[str, str]:

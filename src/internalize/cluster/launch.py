@@ -115,8 +115,7 @@ def torchrun(allocation: Allocation, how: Launch, container: list[str], command:
     head = address_of(how.interface) if how.interface else allocation.addresses[0]
     return [
         *allocation.step(*_all(allocation), "--kill-on-bad-exit=1"),
-        *container,
-        sys.executable,
+        *_python(container),
         "-m",
         "torch.distributed.run",
         f"--nnodes={len(allocation.nodes)}",
@@ -200,8 +199,8 @@ def _ray(
     pairs = zip(allocation.nodes, allocation.addresses, strict=True)
     line = [
         *allocation.step(*_all(allocation), "--kill-on-bad-exit=1", f"--output={folder}/node-%n.log"),
-        *container,
-        *(sys.executable, "-m", "internalize.cluster.node"),
+        *_python(container),
+        *("-m", "internalize.cluster.node"),
         f"--head={allocation.nodes[0]}",
         f"--folder={folder}",
         f"--addresses={','.join(f'{name}={address}' for name, address in pairs)}",
@@ -233,6 +232,11 @@ def _ray(
         part.group.end()
 
 
+def _python(container: list[str]) -> list[str]:
+    """The Python of this process, or that of the container."""
+    return [*container, "python"] if container else [sys.executable]
+
+
 def _all(allocation: Allocation) -> list[str]:
     """Options that give a step all that the job has on each node; a step gets nothing by itself."""
     gres = [f"--gres=gpu:{allocation.gpus}"] if allocation.gpus else []
@@ -257,4 +261,5 @@ def _requeue(allocation: Allocation, progress: Callable[[str], None]) -> int:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not cut the cleaning up short
     raise SystemExit(128 + number)

@@ -196,6 +196,7 @@ def _group_lives(child: subprocess.Popen[bytes]) -> bool:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not cut the cleaning up short
     raise SystemExit(128 + number)
 
 
