@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from internalize import cli_archive, cli_checkpoints, cli_control, cli_harness, cli_plan
+from internalize import cli_archive, cli_checkpoints, cli_control, cli_harness, cli_plan, cli_record
 from internalize.cluster import commands as cli_cluster
 from internalize.errors import UserError
 from internalize.inputs import named_inputs
@@ -226,7 +226,7 @@ def forget(
             typer.echo(f"set aside: {path}")
 
 
-for commands in (cli_plan, cli_control, cli_checkpoints, cli_harness, cli_cluster):
+for commands in (cli_plan, cli_control, cli_checkpoints, cli_harness, cli_cluster, cli_record):
     commands.register(app)
 cli_archive.add_commands(app, _spec)
 

@@ -17,9 +17,10 @@ from internalize.knowledge.bench import Bench
 from internalize.knowledge.dipwheel import DipwheelLexicon
 from internalize.knowledge.exploration import Explorer, explore
 from internalize.knowledge.families import Family, Lexicon, LexiconOf
+from internalize.knowledge.ringdip import RingDipLexicon
 
 #: Game name -> its lexicon.
-LEXICONS: Mapping[str, LexiconOf] = {"dipwheel": DipwheelLexicon}
+LEXICONS: Mapping[str, LexiconOf] = {"dipwheel": DipwheelLexicon, "ringdip": RingDipLexicon}
 
 
 def lexicon_of(game: Game) -> Lexicon:
@@ -48,7 +49,7 @@ def candidates(bench: Bench, lexicon: Lexicon, episodes: int, seed: int) -> Cand
     explorer = Explorer(bench, steps)
     families = {family.name: family for family in (*lexicon.families(), *lexicon.composites(), *explorer.families())}
     atoms = [atom for family in lexicon.families() for atom in family.product()]
-    for step in steps:
+    for step in (*lexicon.sweep(bench), *steps):
         origin = Provenance(origins=[Origin(origin="exploration", detail=step.detail)])
         atoms += [families[name].atom(terms, origin) for name, terms in lexicon.notice(step)]
     return Candidates(_first_sightings(merge([*atoms, *explorer.proposals()])), families)

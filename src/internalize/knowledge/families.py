@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 from internalize.games.protocol import Game
 from internalize.knowledge.atoms import Atom, Kind, Origin, Provenance, Recall, Scope, Use, Wording
-from internalize.knowledge.bench import Spot
+from internalize.knowledge.bench import Bench, Spot
 from internalize.knowledge.dsl import Experiment
 from internalize.knowledge.ops import Condition
 
@@ -114,6 +114,9 @@ class Lexicon(Protocol):
 
     def subjects(self) -> Sequence[str]:
         """Words that play facts are about, one fact each."""
+
+    def sweep(self, bench: Bench) -> Sequence[Step]:
+        """Steps to watch besides random play; none where random play meets every situation."""
 
     def notice(self, step: Step) -> Sequence[tuple[str, Terms]]:
         """(family name, terms) of the claims that one observed step suggests."""

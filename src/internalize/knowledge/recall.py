@@ -28,7 +28,7 @@ class Recaller:
         held_forms: Collection[Form],
     ) -> None:
         self.lexicon = lexicon
-        self.words = frozenset(words)
+        self.words = frozenset(words)  # empty: an open vocabulary, which can say everything
         self.mutants = mutants
         self.held_subjects = frozenset(held_subjects)
         self.held_forms = frozenset(held_forms)
@@ -56,7 +56,7 @@ class Recaller:
         words = f"{form.prompt} {form.answer}".split()
         said = {word.partition("@")[0] for word in words}
         held = atom.held_out.held or form.form in self.held_forms or bool(said & self.held_subjects)
-        expressible = form.expressible and all(word in self.words for word in words)
+        expressible = form.expressible and (not self.words or all(word in self.words for word in words))
         return form.model_copy(update={"held_out": held, "expressible": expressible})
 
 

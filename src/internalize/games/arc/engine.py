@@ -85,8 +85,15 @@ class Play:
         return Shown(_bytes(last), shown, cleared, reply.state == GameState.GAME_OVER and not cleared)
 
     def copy(self) -> Play:
-        """An independent game in the same state. Never pickled: game classes exist in no module."""
-        return Play(copy.deepcopy(self._game))
+        """An independent game in the same state. Never pickled: game classes exist in no module.
+
+        Levels that an episode of one level cannot reach, and the clean ones that a RESET would restore, are shared.
+        """
+        game = self._game
+        here = game._current_level_index
+        apart = {id(level) for level in game._levels[here : here + 2]}
+        shared = [level for level in (*game._clean_levels, *game._levels) if id(level) not in apart]
+        return Play(copy.deepcopy(game, {id(thing): thing for thing in (game._clean_levels, *shared)}))
 
     @property
     def numbers(self) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ Move = tuple[int, int, int]
 
 ENGINES = 48
 """Engines that are kept, at about 1 MB each."""
-SHOWN = 60_000
+SHOWN = 150_000
 """States whose outcome is remembered; equal frames are kept once."""
 
 

@@ -6,6 +6,7 @@ Invariant: the text says the whole frame, HUD rows aside, and `parse` gives it b
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 from itertools import groupby
 
 from internalize.games.arc.engine import SIZE
@@ -13,6 +14,7 @@ from internalize.games.arc.engine import SIZE
 Grid = tuple[tuple[int, ...], ...]
 
 
+@lru_cache(maxsize=4096)
 def grid(frame: bytes) -> Grid:
     """A frame as rows of colour numbers."""
     return tuple(tuple(frame[start : start + SIZE]) for start in range(0, SIZE * SIZE, SIZE))

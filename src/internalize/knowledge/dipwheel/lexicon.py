@@ -12,6 +12,7 @@ from internalize.games.dipwheel.rules import COLOURS, REGIONS
 from internalize.games.dipwheel.state import HALVES, REGION_CELLS
 from internalize.games.protocol import Game
 from internalize.knowledge.atoms import Atom, Origin, Provenance, Recall, Wording
+from internalize.knowledge.bench import Bench
 from internalize.knowledge.dipwheel.families import BLANK, CANVAS, CLEAR, DipwheelFamilies
 from internalize.knowledge.dipwheel.forms import claims, forms
 from internalize.knowledge.families import Family, Step, Terms
@@ -55,6 +56,9 @@ class DipwheelLexicon:
 
     def subjects(self) -> Sequence[str]:
         return (*REGIONS, *COLOURS)
+
+    def sweep(self, bench: Bench) -> Sequence[Step]:
+        return []
 
     def notice(self, step: Step) -> Sequence[tuple[str, Terms]]:
         """What one dip suggests: a half in one new colour, a canvas gone blank, a closed trap."""
