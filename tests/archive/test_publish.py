@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from hub_server import Fault, HubServer, git_id, serving
-from made_study import MadeStudy
 from typer.testing import CliRunner
 
 from internalize import cli
@@ -313,12 +312,15 @@ def test_the_command_says_what_it_needs(archive: Path, tmp_path: Path) -> None:
     assert "no name" in run(str(archive), "--dry-run", "--dataset", "small")[2]
 
 
-def test_the_wrong_models_do_not_go_along(hub: HubServer, archive: Path, finished: MadeStudy) -> None:
+def test_only_the_archives_own_models_go_along_and_only_whole(hub: HubServer, archive: Path) -> None:
     models = archive.with_name("models")
     (model,) = models.iterdir()
-    shutil.copytree(model, models / "another")
-    (models / "another" / "config.json").unlink()
+    shutil.copytree(model, models / "somebody-elses")
+    assert "somebody-elses" not in run(str(archive), "--dry-run")[1]
+    (model / "config.json").unlink()
     status, _, error = run(str(archive), "--to", hub.address)
     assert status != 0
-    assert "another/config.json: missing" in error
+    assert f"{model.name}/config.json: missing" in error
+    shutil.rmtree(model)
+    assert "its model repository is not here" in run(str(archive), "--to", hub.address)[2]
     assert hub.requests == []

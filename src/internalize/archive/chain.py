@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from internalize.archive.layout import RECEIPTS
+from internalize.archive.layout import CHECKPOINTS, RECEIPTS
 from internalize.archive.manifest import Manifest
 from internalize.errors import UserError
 from internalize.files import read_json, read_jsonl
@@ -53,6 +53,12 @@ def check_model(root: Path, manifest: Manifest) -> list[Problem]:
     receipts, _ = read_receipts(root)
     problems = _unvouched(manifest, receipts)
     return problems if problems or manifest.files else [Problem("", "an empty repository")]
+
+
+def listed_models(root: Path) -> list[str]:
+    """The model repositories that an archive's checkpoints name: what else lies beside it is not the archive's."""
+    path = root / CHECKPOINTS
+    return sorted({row["model"] for row in read_jsonl(path) if row["model"]}) if path.is_file() else []
 
 
 def read_receipts(root: Path) -> tuple[dict[str, Receipt], list[Problem]]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from internalize.archive import layout
 from internalize.archive.layout import CONVERT, Run, model_name
 from internalize.archive.sources import is_checkpoint
 from internalize.archive.tables import Table
@@ -47,7 +48,7 @@ CHECKPOINTS = Table(
         "model": "string",
         "receipt": "string",
     },
-    ("checkpoints/checkpoints.jsonl",),
+    (layout.CHECKPOINTS,),
 )
 
 

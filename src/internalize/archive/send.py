@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from internalize.archive.chain import listed_models
 from internalize.archive.hub import HuggingFace
 from internalize.archive.publish import Progress, Sizes, Upload, batches, check_limits, publish
 from internalize.archive.secrets import Finding, scan
@@ -42,8 +43,6 @@ def send(folder: Path, options: Options, progress: Progress, seconds: float = 60
         UserError: the archive is not whole, holds what looks like a secret, has no name, or the hub refuses it.
     """
     uploads = plan(folder, options)
-    for upload in uploads:
-        check_limits(upload.files(), str(upload.root))
     problems = verify(folder, None, progress, options.models)
     if problems:
         raise UserError(
@@ -52,6 +51,8 @@ def send(folder: Path, options: Options, progress: Progress, seconds: float = 60
             got="; ".join(f"{path}: {what}" for path, what in problems[:5]),
             fix="make it again: delete results/archive and run the study",
         )
+    for upload in uploads:
+        check_limits(upload.files(), str(upload.root))
     progress("looking for secrets")
     findings = [one for upload in uploads for one in _scanned(upload, options.allow)]
     if options.to is None:
@@ -92,8 +93,8 @@ def plan(folder: Path, options: Options) -> list[Upload]:
     owner = name.partition("/")[0]
     found = [Upload(folder, name, "dataset", options.private)]
     if options.models.is_dir():
-        for model in sorted(options.models.iterdir()):
-            found.append(Upload(model, f"{owner}/{model.name}", "model", options.private))
+        for model in listed_models(folder):
+            found.append(Upload(options.models / model, f"{owner}/{model}", "model", options.private))
     return found
 
 

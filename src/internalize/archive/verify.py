@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from internalize.archive.chain import Problem, check_chain, check_model
+from internalize.archive.chain import Problem, check_chain, check_model, listed_models
 from internalize.archive.layout import MANIFEST, SUMS
 from internalize.archive.manifest import Manifest, hash_files, is_safe, read_manifest, sums
 from internalize.errors import CorruptPayload, MissingPayload
@@ -26,7 +26,7 @@ def verify(
 
     Args:
         root: the archive's folder, or a model repository's.
-        models: folder of model repositories to be checked too, each back to the archive's receipts.
+        models: folder of model repositories; those that the archive lists are checked too, back to its receipts.
         threads: files hashed at once; all cores unless given.
 
     Raises:
@@ -73,11 +73,19 @@ def verify(
     if manifest is not None and not problems and manifest.archive_receipt is not None:
         progress("checking the chain of receipts")
         problems += check_chain(root, manifest)
-        for folder in sorted(models.iterdir()) if models is not None and models.is_dir() else ():
-            inside = verify(folder, threads, progress)
-            inside += check_model(root, read_manifest(folder)) if not inside else []
-            problems += [Problem(f"{folder.name}/{one.path}", one.what) for one in inside]
+        if models is not None and models.is_dir():
+            for name in listed_models(root):
+                problems += _check_model(root, models / name, threads, progress)
     return sorted(set(problems))
+
+
+def _check_model(root: Path, folder: Path, threads: int | None, progress: Progress) -> list[Problem]:
+    """What is wrong with a model repository of the archive at `root`."""
+    if not (folder / MANIFEST).is_file():
+        return [Problem(folder.name, "listed among the checkpoints, but its model repository is not here")]
+    found = verify(folder, threads, progress)
+    found += check_model(root, read_manifest(folder)) if not found else []
+    return [Problem(f"{folder.name}/{one.path}", one.what) for one in found]
 
 
 def walk(root: Path, below: str = "") -> Iterator[tuple[str, int | None]]:
