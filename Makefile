@@ -24,8 +24,9 @@ study: $(VENV)/installed
 	@$(BIN)/snakemake --profile local $(if $(strip $(SNAKEMAKE_CONFIG)),--config $(SNAKEMAKE_CONFIG))
 	@$(BIN)/internalize results
 
+# Two test files at a time: most tests use one thread, and wait for processes of their own.
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
