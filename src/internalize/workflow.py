@@ -228,7 +228,7 @@ class Plan:
         """
         arm, first, last = self.arms[wildcards.arm], int(wildcards.first), int(wildcards.last)
         segments = self.segments(arm)
-        inside, part_end = self._part(arm, wildcards.seed, first)
+        inside, part_end = self._part(arm, wildcards.seed, first, segments)
         if last > dict(segments).get(first, part_end):
             raise UserError(
                 f"arm `{arm.name}` has no segment of steps {first} to {last}",
@@ -358,12 +358,16 @@ class Plan:
                 told.append(arm.model_copy(update={"seeds": seeds, "note": f"{arm.note}{note}".removeprefix("; ")}))
         return told
 
-    def _part(self, arm: Arm, seed: int | str, first: int) -> tuple[list[str], int]:
+    def _part(
+        self, arm: Arm, seed: int | str, first: int, segments: Sequence[tuple[int, int]]
+    ) -> tuple[list[str], int]:
         """For a part of a segment that goes on from a finished step within it: that step's receipt, which lies beside
         the segment's, and the segment's last step. Else nothing, and -1."""
-        start, end = next((one for one in self.segments(arm) if one[0] < first <= one[1]), (-1, -1))
+        start, end = next((one for one in segments if one[0] < first <= one[1]), (-1, -1))
+        if end < 0:
+            return [], -1
         before = Path(_segment_path(arm, seed, start, end)).with_name(f"step{first - 1:04d}.json")
-        return ([before.as_posix()], end) if end >= 0 and before.exists() else ([], -1)
+        return ([before.as_posix()], end) if before.exists() else ([], -1)
 
     def _segment_paths(self, arm: Arm, seed: int) -> list[str]:
         return [_segment_path(arm, seed, *segment) for segment in self.segments_to_run(arm, seed)]
