@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from internalize.archive.shared import known_tables
 from internalize.files import read_json, read_jsonl
 from internalize.receipts import Receipt
 
-pytest.importorskip("datasets")
+if find_spec("datasets") is None:  # not imported here: it would fix the hub client's settings for other tests
+    pytest.skip("needs datasets", allow_module_level=True)
 
 FAIL = """
 import sys

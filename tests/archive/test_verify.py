@@ -14,6 +14,7 @@ from made_study import MadeStudy
 from typer.testing import CliRunner
 
 from internalize import cli
+from internalize.archive.chain import listed_models
 from internalize.archive.layout import MANIFEST, RECEIPTS, SUMS
 from internalize.archive.manifest import read_manifest, write_manifests
 from internalize.archive.verify import verify
@@ -125,6 +126,15 @@ def test_a_manifest_that_points_outside_is_refused(archive: Path) -> None:
     write_manifests(archive, manifest)
     with pytest.raises(CorruptPayload, match="leaves the archive"):
         read_manifest(archive)
+
+
+def test_a_model_that_lies_elsewhere_is_refused(archive: Path) -> None:
+    path = archive / "checkpoints/checkpoints.jsonl"
+    text = path.read_text().replace("small-recite-seed0-iter1-frozen-adam", "../../somewhere")
+    path.unlink()
+    path.write_text(text)
+    with pytest.raises(CorruptPayload, match="leads out"):
+        listed_models(archive)
 
 
 def forge(archive: Path, change: object) -> None:

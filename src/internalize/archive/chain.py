@@ -14,8 +14,8 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from internalize.archive.layout import CHECKPOINTS, RECEIPTS
-from internalize.archive.manifest import Manifest
-from internalize.errors import UserError
+from internalize.archive.manifest import Manifest, is_safe
+from internalize.errors import CorruptPayload, UserError
 from internalize.files import read_json, read_jsonl
 from internalize.receipts import Receipt
 from internalize.store import Store
@@ -56,9 +56,17 @@ def check_model(root: Path, manifest: Manifest) -> list[Problem]:
 
 
 def listed_models(root: Path) -> list[str]:
-    """The model repositories that an archive's checkpoints name: what else lies beside it is not the archive's."""
+    """The model repositories that an archive's checkpoints name: what else lies beside it is not the archive's.
+
+    Raises:
+        CorruptPayload: a name is a path.
+    """
     path = root / CHECKPOINTS
-    return sorted({row["model"] for row in read_jsonl(path) if row["model"]}) if path.is_file() else []
+    names = sorted({str(row["model"]) for row in read_jsonl(path) if row["model"]}) if path.is_file() else []
+    for name in names:
+        if not is_safe(name) or "/" in name:
+            raise CorruptPayload("a model's name leads out of its folder", where=str(path), got=name)
+    return names
 
 
 def read_receipts(root: Path) -> tuple[dict[str, Receipt], list[Problem]]:

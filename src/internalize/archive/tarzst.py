@@ -24,7 +24,7 @@ from typing import IO, Any
 import zstandard
 
 from internalize.errors import UserError
-from internalize.files import disk_error, write_jsonl
+from internalize.files import canonical_json, disk_error
 
 FRAME = 4 << 20
 """Bytes of tar stream in one zstd frame."""
@@ -177,7 +177,9 @@ class TarZst:
         table += struct.pack("<IBI", len(self._sizes), 0, SEEKABLE_MAGIC)
         self._out.write(struct.pack("<II", SEEK_TABLE_MAGIC, len(table)) + table)
         self._out.flush()
-        write_jsonl(self.path.with_name(self.path.name + INDEX_SUFFIX), (folder.row() for folder in self.index))
+        # not through `files`: syncing it would wait for the whole archive; the store syncs both when it commits
+        with self.path.with_name(self.path.name + INDEX_SUFFIX).open("w") as index:
+            index.writelines(canonical_json(folder.row()) + "\n" for folder in self.index)
 
 
 def pack_tree(root: Path, target: Path, level: int = 3, threads: int = 1, prefix: str = "") -> list[Folder]:
