@@ -194,6 +194,15 @@ def test_claims_are_the_questions_of_all_atoms_that_can_be_said(make_context: Ma
     assert audit(rows, context).passed
 
 
+def test_claims_can_be_limited_evenly(make_context: Make) -> None:
+    everything = build_rows(make_context(), {"type": "claims"})
+    some = build_rows(make_context(), {"type": "claims", "limit": 5})
+    assert len(some) == 5
+    places = [everything.index(row) for row in some]
+    assert places == [index * len(everything) // 5 for index in range(5)]
+    assert build_rows(make_context(), {"type": "claims", "limit": 10_000}) == everything
+
+
 def test_claimform_has_as_many_false_claims_as_true_ones(make_context: Make, template: Template) -> None:
     context = make_context()
     rows = build_rows(context, {"type": "claimform"})

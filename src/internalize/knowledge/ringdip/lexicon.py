@@ -57,7 +57,10 @@ class RingDipLexicon:
         return [name for name in self._regions if not name.endswith("-block")]
 
     def sweep(self, bench: Bench) -> Sequence[Step]:
-        """Every call once in every situation (level and station), from the shortest way to it."""
+        """Every call once in every situation (level and station), from the shortest way to it.
+
+        Clicks also after clicks, because a click on the loaded paint shows nothing.
+        """
         return list(self._swept(bench))
 
     def _swept(self, bench: Bench) -> Iterator[Step]:
@@ -70,6 +73,11 @@ class RingDipLexicon:
                     if after is None:
                         continue
                     yield Step(spot, word, after, f"sweep of level {level} at {spot.probes[STATION]}")
+                    if spot is spots[0] and after.probes[PAINT] != spot.probes[PAINT]:
+                        for back in bench.words:
+                            again = bench.step(after, back) if back.startswith("click:") else None
+                            if again is not None:
+                                yield Step(after, back, again, f"sweep of level {level}, a click after a click")
                     if not after.state.done and after.probes[STATION] not in known:
                         known.add(after.probes[STATION])
                         spots.append(after)
