@@ -268,8 +268,13 @@ class Plan:
         }
 
     def archive_inputs(self, wildcards: Any) -> Inputs:
-        """What the report reads, the report itself, and the harvests behind the rows."""
-        return {**self.report_inputs(wildcards), **_shared("report"), "harvest": self._harvests()}
+        """What the report reads, the report itself, the harvests behind the rows, and the model folders."""
+        return {
+            **self.report_inputs(wildcards),
+            **_shared("report"),
+            "harvest": self._harvests(),
+            "convert": self.conversions(),
+        }
 
     # Conversions
 
