@@ -24,7 +24,8 @@ from internalize.errors import UserError
 
 if TYPE_CHECKING:
     from internalize.control.drive import Driver
-    from internalize.control.rerun import Preview, Selection
+    from internalize.control.preview import Preview
+    from internalize.control.selection import Selection
     from internalize.workflow import Plan
 
 DryOption = Annotated[bool, typer.Option("--dry-run", "-n", help="say what would be done, change nothing")]
@@ -57,7 +58,9 @@ def rerun(
     dry_run: DryOption = False,
 ) -> None:
     """Compute a part of the study again, however complete it is. Words behind -- go to Snakemake."""
-    from internalize.control.rerun import Wish, perform, preview, select
+    from internalize.control.preview import preview
+    from internalize.control.rerun import perform
+    from internalize.control.selection import Wish, select
     from internalize.store import Store
 
     plan, driver = _plan(study, arms, set, steps_per_job, profile, tuple(context.args))
@@ -221,7 +224,7 @@ def _plan(
 
 
 def _first(plan: Plan, arm: str | None) -> int:
-    from internalize.control.rerun import own_steps
+    from internalize.control.selection import own_steps
 
     return own_steps(plan.arms[arm]).start if arm in plan.arms else 0
 

@@ -13,7 +13,7 @@ from internalize.budget import read_mark
 from internalize.control import processes, slurm
 from internalize.control.failures import Failure, last_failures
 from internalize.control.processes import Process
-from internalize.control.rerun import own_steps
+from internalize.control.selection import own_steps
 from internalize.control.slurm import SlurmJob
 from internalize.costs.estimate import Estimate, Priced, critical_path, estimate
 from internalize.errors import UserError
