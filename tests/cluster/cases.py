@@ -50,6 +50,7 @@ class Case:
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Starts Snakemake on the segment, in the background."""
         command = [
+            *("env", "--default-signal=INT"),  # a shell that put pytest into the background has it ignored
             *(sys.executable, "-m", "snakemake", SEGMENT, "-s", str(self.reference.checkout / "Snakefile")),
             *("--profile", str(self.profile), "--configfile", str(self.site), "--directory", str(self.work)),
             *("--jobs", "2", "--latency-wait", "10", "--slurm-status-command", "squeue"),

@@ -14,7 +14,7 @@ from internalize.cluster.sandbox import Sandbox, missing_programs
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what needs Slurm, and puts it last: the cheap tests fail first."""
+    """Marks what needs Slurm."""
     here = Path(__file__).parent
     ours = [item for item in items if here in item.path.parents]
     for item in ours:

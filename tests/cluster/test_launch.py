@@ -103,7 +103,7 @@ def test_torchrun_starts_a_rank_on_every_gpu(box: Sandbox, tmp_path: Path) -> No
 def test_a_job_whose_time_is_almost_up_goes_back_into_the_queue(box: Sandbox, tmp_path: Path) -> None:
     out = tmp_path / "out"
     # Slurm looks at the clock every half minute: the signal comes at its first look
-    job = submit(box, tmp_path, [*ONE, "--signal=USR1@300", "--requeue"], [], "counter", str(out), "38")
+    job = submit(box, tmp_path, [*ONE, "--signal=URG@300", "--requeue"], [], "counter", str(out), "38")
     assert finished(box, job, 240) == "COMPLETED", (tmp_path / "log").read_text()
     steps = [line.split() for line in out.read_text().splitlines()]
     assert [int(step) for step, _ in steps] == list(range(38)), "no step is lost or done twice"
@@ -153,8 +153,10 @@ def test_outside_of_a_job_the_command_is_simply_run(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_runtime_is_the_one_that_the_spec_names() -> None:
-    assert runtime_of(["internalize", "segment", "--spec", '{"parallel": {"runtime": "ray"}}', "--code", "0"]) == "ray"
-    assert runtime_of(["internalize", "segment", "--spec", '{"parallel": {"runtime": "inline"}}']) == "none"
+    spec = '{"parallel": {"runs": {"runtime": "RUNTIME"}}}'
+    command = ["internalize", "segment", "--spec", spec, "--code", "0"]
+    assert runtime_of([word.replace("RUNTIME", "ray") for word in command]) == "ray"
+    assert runtime_of([word.replace("RUNTIME", "torchrun") for word in command]) == "none", "a segment starts it itself"
     for command in (["internalize", "segment", "--spec", "{}"], ["x", "--spec"], ["x", "--spec", "[1]"], ["x"]):
         assert runtime_of(command) == "none"
 

@@ -103,30 +103,35 @@ SIZES = {
     "one node": ({"tensor": 4}, 1, "--nodes=1 --cpus-per-task=288 --ntasks-per-node=1 --exclusive", "gpu:gh200:4"),
     "half a node": ({"tensor": 2}, 1, "--nodes=1 --cpus-per-task=144 --ntasks-per-node=1 --open", "gpu:gh200:2"),
     "four nodes": ({"tensor": 4, "pipeline": 4}, 4, "--nodes=4 --cpus-per-task=288", "gpu:gh200:4"),
-    "not a whole number": ({"tensor": 2, "data": 3}, 2, "--nodes=2 --cpus-per-task=288", "gpu:gh200:4"),
-    "more engines than ranks": ({"engines": 16}, 4, "--nodes=4", "gpu:gh200:4"),
+    "not a whole number of nodes": ({"tensor": 2, "data": 3}, 2, "--nodes=2 --cpus-per-task=288", "gpu:gh200:4"),
+    "engines in turn with ranks": (
+        {"tensor": 4, "pipeline": 4, "runtime": "ray", "placement": "colocated"},
+        *(4, "--nodes=4", "gpu:gh200:4"),
+    ),
+    "engines beside ranks": ({"tensor": 4, "runtime": "ray", "engines": 12}, 4, "--nodes=4", "gpu:gh200:4"),
 }
+
+
+def arm(**parallel: Any) -> SimpleNamespace:
+    sizes = {"tensor": 1, "pipeline": 1, "data": 1, "runtime": "inline", "engines": None, "placement": "split"}
+    return SimpleNamespace(parallel=SimpleNamespace(**(sizes | parallel)))
 
 
 @pytest.mark.parametrize(("parallel", "nodes", "words", "gres"), SIZES.values(), ids=SIZES)
 def test_an_arm_gets_the_nodes_that_its_ranks_need(parallel: dict[str, int], nodes: int, words: str, gres: str) -> None:
-    arms = {"a": SimpleNamespace(parallel=SimpleNamespace(**parallel))}
-    asked = resolved(Placing(Site(), arms).resources("segment"), arm="a")
+    asked = resolved(Placing(Site(), {"a": arm(**parallel)}).resources("segment"), arm="a")
     made = line(asked, "segment").replace("--requeue ", "")
     assert asked["nodes"] == nodes
     assert words in made.replace("-t 720 ", "").replace(f"--mem {asked['mem_mb']} ", "")
     assert f"--gres={gres}" in made
     assert "--ntasks-per-gpu" not in made
-    assert "--signal=USR1@600" in made
+    assert "--signal=URG@600" in made
 
 
 def test_arms_of_different_sizes_stand_side_by_side() -> None:
-    arms = {
-        "small": SimpleNamespace(),
-        "large": SimpleNamespace(parallel=SimpleNamespace(tensor=4, pipeline=4, data=1, engines=None)),
-    }
+    arms = {"small": SimpleNamespace(), "large": arm(tensor=4, pipeline=4)}
     asked = Placing(Site(), arms).resources("segment")
-    assert [resolved(asked, arm=arm)["nodes"] for arm in arms] == [1, 4]
+    assert [resolved(asked, arm=name)["nodes"] for name in arms] == [1, 4]
     assert "--exclusive" not in resolved(asked, arm="small")["slurm_extra"]
 
 

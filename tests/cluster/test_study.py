@@ -22,7 +22,10 @@ def receipts(work: Path) -> dict[str, bytes]:
 
 def test_the_whole_study_on_the_cluster_equals_the_local_run(box: Sandbox, undisturbed: Bench, tmp_path: Path) -> None:
     settings = yaml.safe_load(box.site.read_text())
-    settings["site"]["rules"] = {"segment": {"nodes": 4}, "evals": {"placement": "node"}}
+    settings["site"]["rules"] = {
+        **{rule: {"nodes": 4} for rule in ("gate", "segment", "evals")},
+        "evals_base": {"placement": "node"},
+    }
     settings["site"]["setup"] = ["export FROM_THE_SITE=${HOME:+yes}"]
     (tmp_path / "site.yaml").write_text(yaml.safe_dump(settings))
     work = (tmp_path / "work").resolve()
@@ -45,12 +48,12 @@ def test_the_whole_study_on_the_cluster_equals_the_local_run(box: Sandbox, undis
             assert sha256_file(work / "store" / receipt["entry"] / file["path"]) == file["sha256"]
     shown = box.run("squeue", "-h", "-t", "all", "-o", "%Z|%k|%P|%D|%b|%C|%T").splitlines()
     jobs = {line.split("|")[1].split("_wildcards")[0]: line.split("|")[2:] for line in shown if str(work) in line}
-    cpu, one = ["cpu", "1", "N/A", "2", "COMPLETED"], ["gpu", "1", "gres:gpu:gh200:1", "72", "COMPLETED"]
+    cpu, four = ["cpu", "1", "N/A", "2", "COMPLETED"], ["gpu", "4", "gres:gpu:gh200:4", "1152", "COMPLETED"]
     assert jobs == {
         **dict.fromkeys(("rule_knowledge", "rule_base", "rule_rows", "rule_report", "rule_graphs"), cpu),
-        **dict.fromkeys(("rule_gate", "rule_harvest", "rule_evals_base"), one),
-        "rule_evals": ["gpu", "1", "gres:gpu:gh200:4", "288", "COMPLETED"],
-        "rule_segment": ["gpu", "4", "gres:gpu:gh200:4", "1152", "COMPLETED"],
+        **dict.fromkeys(("rule_gate", "rule_segment", "rule_evals"), four),
+        "rule_evals_base": ["gpu", "1", "gres:gpu:gh200:4", "288", "COMPLETED"],
+        "rule_harvest": ["gpu", "1", "gres:gpu:gh200:1", "72", "COMPLETED"],
     }
     assert "node1, node2, node3, node4; 4 GPUs a node" in case.said()
     again = subprocess.run(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
+from pathlib import Path
 
 import pytest
 
-from internalize.cluster.timelimit import ENDS, TimeIsUp, TimeLimit
+from internalize.cluster.timelimit import ENDS, STOP, TimeIsUp, TimeLimit
 
 
 class Clock:
@@ -18,10 +17,9 @@ class Clock:
         return self.now
 
 
-def test_the_first_step_is_always_tried() -> None:
-    limit = TimeLimit(ends=0.0, clock=Clock())
-    limit.call()
-    limit.before_step()
+def test_the_first_step_is_always_tried(tmp_path: Path) -> None:
+    (tmp_path / "stop").touch()
+    TimeLimit(ends=0.0, stop=tmp_path / "stop", clock=Clock()).before_step()
 
 
 def test_it_stops_before_a_step_that_would_not_fit() -> None:
@@ -35,24 +33,20 @@ def test_it_stops_before_a_step_that_would_not_fit() -> None:
         limit.before_step()
 
 
-def test_it_stops_when_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_stops_when_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ENDS, "99999999999")
-    before = signal.getsignal(signal.SIGUSR1)
-    try:
-        limit = TimeLimit.of_environment()
+    monkeypatch.setenv(STOP, str(tmp_path / "stop"))
+    limit = TimeLimit.of_environment()
+    limit.before_step()
+    limit.before_step()
+    (tmp_path / "stop").touch()
+    with pytest.raises(TimeIsUp, match="told to stop"):
         limit.before_step()
-        limit.before_step()
-        os.kill(os.getpid(), signal.SIGUSR1)
-        with pytest.raises(TimeIsUp, match="told to stop"):
-            limit.before_step()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
 
 
 def test_without_a_job_there_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ENDS, raising=False)
-    before = signal.getsignal(signal.SIGUSR1)
+    monkeypatch.delenv(STOP, raising=False)
     limit = TimeLimit.of_environment()
-    assert signal.getsignal(signal.SIGUSR1) is before
     for _ in range(3):
         limit.before_step()

@@ -3,9 +3,10 @@
 Invariant: it ends only what it has started, and all of that: when the command ends, when it is told to end, and when
 its own parent dies. It runs outside of the job's container and puts what it starts into it.
 
-Before the time is up (`--signal` of sbatch) the command gets SIGUSR1. When it then ends with `timelimit.REQUEUE`, the
-job goes back into the queue under its own id, and Snakemake notices nothing; where Slurm refuses that, the
-status reaches Snakemake as a failure and its `retries` submit the job again. Both find what was committed.
+Before the time is up (`--signal` of sbatch) a file asks the command to stop. When it then ends with
+`timelimit.REQUEUE`, the job goes back into the queue under its own id, and Snakemake notices nothing; where Slurm
+refuses that, the status reaches Snakemake as a failure and its `retries` submit the job again. Both find what was
+committed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shlex
 import shutil
 import signal
@@ -26,8 +28,10 @@ from typing import Literal
 
 from internalize.cluster.allocation import Allocation
 from internalize.cluster.node import GRACE, HEAD, READY, STOP, Group, address_of, free_port
+from internalize.cluster.placement import BELL
 from internalize.cluster.processes import die_with_parent
 from internalize.cluster.timelimit import ENDS, REQUEUE
+from internalize.cluster.timelimit import STOP as STOP_FILE
 from internalize.errors import UserError
 from internalize.store import LEASE_SECONDS
 
@@ -35,7 +39,9 @@ Runtime = Literal["auto", "none", "ray", "torchrun"]
 FOLDER = Path(".snakemake/internalize-launch")
 RUNG = 10
 """Exit status of the bell once it has rung."""
-BELL = f'trap "exit {RUNG}" USR1 TERM; sleep infinity & wait'
+RING = f'trap "exit {RUNG}" {BELL} TERM; sleep infinity & wait'
+RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+"""Nothing is reported home, and nobody else on the nodes can use our cluster."""
 KILLED_WITHIN = 120.0
 """Seconds within which Slurm ends a job that it has put back into the queue."""
 
@@ -45,7 +51,8 @@ class Launch:
     """How commands are started on a site."""
 
     runtime: Runtime = "auto"
-    """`ray` and `torchrun` on several nodes; `auto`: what the command's `--spec` names; `none`: the first node."""
+    """On several nodes: `ray` starts a Ray cluster, `torchrun` the command as its ranks, `none` just the command on the
+    first node; `auto`: `ray` where the command's `--spec` asks for it. (A segment starts torchrun by itself.)"""
     cpu_container: str = ""
     """Command line in front of what runs in a job without GPUs; empty: no container."""
     gpu_container: str = ""
@@ -61,11 +68,11 @@ class Launch:
 
 
 def runtime_of(command: Sequence[str]) -> Runtime:
-    """The runtime that the `--spec` of a command names under `parallel`; `none` when it names none."""
+    """`ray` where the `--spec` of a command names it as the runtime of its ranks, else `none`."""
     with contextlib.suppress(ValueError, LookupError, TypeError):
-        named = json.loads(command[list(command).index("--spec") + 1])["parallel"]["runtime"]
-        if named in ("ray", "torchrun"):
-            return named  # type: ignore[no-any-return]
+        parallel = json.loads(command[list(command).index("--spec") + 1])["parallel"]
+        if parallel["runs"]["runtime"] == "ray":
+            return "ray"
     return "none"
 
 
@@ -91,16 +98,22 @@ def launch(command: Sequence[str], how: Launch, progress: Callable[[str], None])
         environment[ENDS] = str(allocation.ends)
     if how.interface:
         environment |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), how.interface)
+    environment |= _told(allocation)
+    folder = FOLDER.absolute() / f"{allocation.job}-{allocation.restarts}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    environment[STOP_FILE] = str(folder / "stop-after-this-step")
     nodes = ", ".join(allocation.nodes)
     progress(f"job {allocation.job}, run {allocation.restarts}: {nodes}; {allocation.gpus} GPUs a node; {runtime}")
     with contextlib.ExitStack() as stack:
         several = len(allocation.nodes) > 1
-        parts = [stack.enter_context(_bell(allocation))] if allocation.gpus else []
+        if several and runtime == "ray":
+            environment |= {**RAY, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        parts = [stack.enter_context(_bell(allocation, folder))] if allocation.gpus else []
         line = [*container, *command]
         if several and runtime == "ray":
-            address, part = stack.enter_context(_ray(allocation, how, container, environment, progress))
+            address, part = stack.enter_context(_ray(allocation, how, container, environment, folder, progress))
             environment["RAY_ADDRESS"] = address
-            environment["RAY_USAGE_STATS_ENABLED"] = "0"
             parts.append(part)
         elif several and runtime == "torchrun":
             line = torchrun(allocation, how, container, command)
@@ -131,9 +144,10 @@ def torchrun(allocation: Allocation, how: Launch, container: list[str], command:
 class _Part:
     """A job step that must live as long as the command, or that rings once."""
 
-    def __init__(self, name: str, group: Group) -> None:
+    def __init__(self, name: str, group: Group, ring: Callable[[], None] = lambda: None) -> None:
         self.name = name
         self.group = group
+        self.ring = ring
         self.heard = False
 
     @property
@@ -151,7 +165,7 @@ class _Driver:
             raise UserError("the command cannot be started", where=line[0], got=error.strerror or str(error)) from None
 
     def wait(self, parts: list[_Part], progress: Callable[[str], None] = lambda text: None) -> int:
-        """Waits for its end; passes the bell on to it; ends it when another part is lost."""
+        """Waits for its end; rings the bell for it; ends it when another part is lost."""
         child = self.group.child
         try:
             while (status := child.poll()) is None:
@@ -162,7 +176,7 @@ class _Driver:
                     if part.name == "bell":
                         if part.status == RUNG:
                             progress("the time is almost up: the command is told to stop after its current step")
-                            child.send_signal(signal.SIGUSR1)
+                            part.ring()
                         continue
                     progress(f"{part.name} has ended with status {part.status}: the command is ended")
                     self.group.end()
@@ -174,10 +188,10 @@ class _Driver:
 
 
 @contextlib.contextmanager
-def _bell(allocation: Allocation) -> Iterator[_Part]:
+def _bell(allocation: Allocation, folder: Path) -> Iterator[_Part]:
     """A step that waits for the signal that sbatch's `--signal` promises: only steps get it."""
-    line = [*allocation.step("--gres=none", "--cpus-per-task=1", nodes=1), "/bin/sh", "-c", BELL]
-    part = _Part("bell", Group(line, dict(os.environ), quiet=True))
+    line = [*allocation.step("--gres=none", "--cpus-per-task=1", nodes=1), "/bin/sh", "-c", RING]
+    part = _Part("bell", Group(line, dict(os.environ), quiet=True), (folder / "stop-after-this-step").touch)
     try:
         yield part
     finally:
@@ -190,12 +204,10 @@ def _ray(
     how: Launch,
     container: list[str],
     environment: dict[str, str],
+    folder: Path,
     progress: Callable[[str], None],
 ) -> Iterator[tuple[str, _Part]]:
     """A Ray cluster over all nodes of the job; gives its address once every node has joined."""
-    folder = FOLDER.absolute() / f"{allocation.job}-{allocation.restarts}"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
     pairs = zip(allocation.nodes, allocation.addresses, strict=True)
     line = [
         *allocation.step(*_all(allocation), "--kill-on-bad-exit=1", f"--output={folder}/node-%n.log"),
@@ -230,6 +242,17 @@ def _ray(
         (folder / STOP).touch()
         part.group.wait(3 * GRACE)
         part.group.end()
+
+
+def _told(allocation: Allocation) -> dict[str, str]:
+    """What Slurm tells a job and Snakemake has taken away: its nodes; and for any `srun` in it, that a step has all
+    CPUs of its nodes and runs beside others."""
+    return {
+        "SLURM_JOB_NUM_NODES": str(len(allocation.nodes)),
+        "SLURM_JOB_NODELIST": ",".join(allocation.nodes),
+        "SRUN_CPUS_PER_TASK": str(allocation.cpus),
+        "SLURM_OVERLAP": "1",
+    }
 
 
 def _python(container: list[str]) -> list[str]:

@@ -159,7 +159,7 @@ def all_nodes(address: str, count: int, patience: float) -> None:
 
 def run(role: str, folder: Path, own: str, count: int, cpus: int, gpus: int, scratch: str, patience: float) -> int:
     """Runs one node until it is told to end; returns the exit status."""
-    environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
+    environment = dict(os.environ)
     if role == HEAD:
         address = f"{own}:{free_port(own)}"
         group = Group(ray_command(own, address, cpus, gpus, scratch, is_head=True), environment)
@@ -214,7 +214,6 @@ def main() -> None:
     asked = parser.parse_args()
     die_with_parent()
     signal.signal(signal.SIGTERM, _stop)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # `--signal` reaches every step; it is not meant for Ray
     name = os.environ.get("SLURMD_NODENAME", socket.gethostname())
     addresses = dict(entry.split("=", 1) for entry in asked.addresses.split(","))
     own = address_of(asked.interface) if asked.interface else socket.gethostbyname(addresses[name])

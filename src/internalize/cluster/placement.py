@@ -27,16 +27,24 @@ PLACEMENTS: dict[str, Placement] = {
 """Where rules run unless the site says otherwise; rules that are not named need no GPU."""
 WITH_ARM = frozenset({"segment", "evals"})
 """Rules whose wildcards name an arm."""
-BELL = "USR1"
+BELL = "URG"
+"""The signal before the end of a job's time. Slurm sends it to every process of every step, so it must be one that
+programs ignore unless they ask for it."""
 
 Resources = dict[str, Any]
 
 
-def ranks(arm: Any) -> int:
-    """GPUs that an arm trains on: tensor x pipeline x data, or its engines if they are more."""
+def devices(arm: Any) -> int:
+    """GPUs that an arm needs: one a rank (tensor x pipeline x data); with engines of their own beside them as many
+    more, or no more than there are engines where both take turns on a GPU."""
     parallel = getattr(arm, "parallel", None)
-    sizes = [getattr(parallel, name, 1) or 1 for name in ("tensor", "pipeline", "data")]
-    return max(sizes[0] * sizes[1] * sizes[2], getattr(parallel, "engines", None) or 1)
+    if parallel is None:
+        return 1
+    ranks = int(parallel.tensor * parallel.pipeline * parallel.data)
+    if parallel.runtime != "ray":
+        return ranks
+    engines = int(parallel.engines or ranks)
+    return ranks + engines if parallel.placement == "split" else max(ranks, engines)
 
 
 class Placing:
@@ -75,7 +83,7 @@ class Placing:
         per_node = self.site.gpu.per_node
         asked = {"gpu": 1, "node": per_node, "cpu": per_node}.get(placement)
         if asked is None:
-            asked = ranks(self.arms[arm]) if arm is not None else 1
+            asked = devices(self.arms[arm]) if arm is not None else 1
         nodes = own.nodes or -(-asked // per_node)
         gpus = per_node if own.nodes is not None or nodes > 1 else asked
         return self._on_gpus(own, nodes, gpus)

@@ -7,13 +7,15 @@ put back into the queue again and again always gets on.
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable
-from types import FrameType
+from pathlib import Path
 
 ENDS = "INTERNALIZE_JOB_ENDS"
 """Variable in which the launcher says when the job's time is up, seconds since 1970."""
+STOP = "INTERNALIZE_JOB_STOP"
+"""Variable that names the file whose appearance asks to stop after the current step. A file and no signal, because
+signals end programs that do not expect them and do not pass every container."""
 REQUEUE = 75
 """Exit status that asks the launcher to put the job back into the queue (EX_TEMPFAIL)."""
 SPARE = 1.2
@@ -29,29 +31,22 @@ class TimeLimit:
 
     Args:
         ends: when the job's time is up; None: no limit.
+        stop: file that asks to stop, once it exists.
         clock: seconds since 1970.
     """
 
-    def __init__(self, ends: float | None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, ends: float | None, stop: Path | None = None, clock: Callable[[], float] = time.time) -> None:
         self.ends = ends
-        self.called = False
-        """True once the job was told to stop."""
+        self.stop = stop
         self._clock = clock
         self._began: float | None = None
         self._longest = 0.0
 
     @classmethod
     def of_environment(cls) -> TimeLimit:
-        """The limit that the launcher has set; from now on SIGUSR1 asks to stop after the current step."""
-        text = os.environ.get(ENDS)
-        limit = cls(float(text) if text else None)
-        if text is not None:
-            signal.signal(signal.SIGUSR1, limit.call)
-        return limit
-
-    def call(self, number: int = 0, frame: FrameType | None = None) -> None:
-        """Asks to stop after the current step (a signal handler)."""
-        self.called = True
+        """The limit that the launcher has set; none without a launcher."""
+        ends, stop = os.environ.get(ENDS), os.environ.get(STOP)
+        return cls(float(ends) if ends else None, Path(stop) if stop else None)
 
     def before_step(self) -> None:
         """To be called before each step that must be computed.
@@ -63,7 +58,7 @@ class TimeLimit:
         now = self._clock()
         if self._began is not None:
             self._longest = max(self._longest, now - self._began)
-            if self.called:
+            if self.stop is not None and self.stop.exists():
                 raise TimeIsUp("told to stop before the job's time is up")
             if self.ends is not None and now + SPARE * self._longest > self.ends:
                 left = max(0, round(self.ends - now))
