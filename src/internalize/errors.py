@@ -65,6 +65,10 @@ class MissingPayload(UserError):
     title = "missing payload"
 
 
+class ProcessLost(UserError):
+    """A process that the work at hand needs is gone: all of it is lost, not the part that met the loss."""
+
+
 class LeaseHeld(UserError):
     """Another live process is writing the same store entry."""
 

@@ -79,9 +79,9 @@ def test_the_study_that_agents_play(repository: Path, tmp_path: Path) -> None:
     game = make_game(**study.game.plain())
     engine, template, config = load_engine(repository / "prebuilt/dipwheel", slots=4, game=game)
     engine.update_weights(read_hf(_payload(bench, f"{segment}/step0000.json") / "iter_0000000", config), "step0000")
-    plans = rollout_plans(1, 0, 4, 2, study.rollout.levels)
+    plans = rollout_plans(0, 0, 4, 2, study.rollout.levels)
     sampling = SamplingParams(study.rollout.temperature, study.rollout.max_new_tokens, (template.stop_id,))
-    expected = InProcess(engine, game, template, sampling).play(plans, seed_key=("rollout", 0, 1))
+    expected = InProcess(engine, game, template, sampling).play(plans, seed_key=("rollout", 0, 0))
     assert _comparable(played) == _comparable(expected)
     assert {call.weight_version for e in played for call in e.calls} == {"step0000"}
     rows = {row["kind"]: row for row in read_jsonl(step / "metrics.jsonl")}

@@ -32,12 +32,12 @@ def test_a_failing_gate_stops_the_study_in_front_of_the_arms(bench: Bench) -> No
 
 
 def test_gates_change_no_result_of_an_arm(bench: Bench) -> None:
-    before = bench.entries()
+    before = bench.computed()
     steps = {path: path.read_text() for path in bench.work.glob("results/receipts/arms/**/*.json")}
     assert bench.planned(config=GATES) >= RECEIPTS | SEGMENTS
     bench.run(config=GATES)
     gates = {f"store/numerics/{entry.name}" for entry in (bench.work / "store/numerics").iterdir()}
-    assert bench.entries() - before == gates
+    assert bench.computed() - before == gates
     assert {path: path.read_text() for path in steps} == steps
     assert bench.planned(config=GATES) == set()
     assert "numerics/sync.json" in bench.planned(config=("set=numerics.gates=[sync] numerics.sync.engines=3",))

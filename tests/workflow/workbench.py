@@ -73,6 +73,10 @@ class Bench:
         assert old in text
         path.write_text(text.replace(old, new, 1))
 
+    def computed(self) -> set[str]:
+        """Complete store entries but those of the archive, which tells the study's settings as they are now."""
+        return {entry for entry in self.entries() if not entry.startswith(("store/archive/", "store/pack/"))}
+
     def entries(self) -> set[str]:
         """Complete store entries."""
         return {path.parent.relative_to(self.work).as_posix() for path in self.work.glob("store/*/*/receipt.json")}

@@ -141,7 +141,10 @@ def _available_mib() -> float:
 
 def _gpus() -> list[dict[str, Any]]:
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+    try:
+        if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+            return []
+    except AttributeError:  # the main thread is importing it just now
         return []
     rows = []
     for device in range(torch.cuda.device_count()):

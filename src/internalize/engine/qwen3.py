@@ -250,7 +250,7 @@ class Qwen3:
         group = s.heads // s.kv_heads
         cos, sin = self.cos[pos][:, :, None], self.sin[pos][:, :, None]  # [B, n, 1, head_dim]
         # a cache pair as [rows * kv_heads * positions, head_dim]: one indexed copy a layer, along the first axis
-        places = cache[0][0].shape[2]
+        places = cache[0][0].shape[2] if cache else 0  # a model cut down to no layer has none
         at = torch.arange(rows)[:, None] * (s.kv_heads * places) + pos  # [B, n]
         at = (at[:, :, None] + torch.arange(s.kv_heads) * places).flatten()
         # query rows are ordered (group, token): [B or 1, 1, group * n, reach]

@@ -21,7 +21,7 @@ from typing import Any
 
 from internalize.engine.faults import EngineError, EngineFailedError
 from internalize.engine.protocol import Completion, Engine, SamplingParams
-from internalize.errors import UserError
+from internalize.errors import ProcessLost, UserError
 from internalize.games.protocol import Game
 from internalize.games.session import GameSession
 from internalize.games.shaping import ShapingWeights, shaped_return
@@ -103,6 +103,8 @@ class InProcess:
                 [np_rng(*seed_key, e.plan.id, len(e.calls)) for e in asking],
                 self.sampling,
             )
+        except ProcessLost:
+            raise  # the whole rollout is played again
         except EngineError as error:
             if error.batch is not None:
                 return error.batch

@@ -6,10 +6,10 @@ is never one.
 
 from __future__ import annotations
 
-from internalize.errors import UserError
+from internalize.errors import ProcessLost
 
 
-class WorkerLost(UserError):
+class WorkerLost(ProcessLost):
     """A rank or an engine died, or never came up: the step is lost, what was committed is not."""
 
     title = "run-time failure"
