@@ -26,18 +26,6 @@ def ray_over_nodes(out: str) -> None:
     ray.shutdown()
 
 
-def counter(out: str, steps: str) -> None:
-    """Commits a step every second; ends for the queue when it is told to stop, goes on where it was."""
-    path, stop = Path(out), Path(os.environ["INTERNALIZE_JOB_STOP"])
-    lines = path.read_text().splitlines() if path.exists() else []
-    for step in range(len(lines), int(steps)):
-        if stop.exists():
-            sys.exit(75)
-        time.sleep(1)
-        with path.open("a") as file:
-            file.write(f"{step} {os.environ['SLURM_JOB_ID']}\n")
-
-
 def stubborn(out: str) -> None:
     """Ignores SIGTERM and has a child that does too; writes both pids."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -252,6 +252,7 @@ def probed(site: Site, folder: Path) -> dict[str, Finding]:
 def test_a_fault_on_the_nodes(
     code: str, checks: list[str], patient: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(probe, "PATIENCE", 10.0)
     # every Python process on the nodes imports this first
     (tmp_path / "planted").mkdir()
     (tmp_path / "planted/sitecustomize.py").write_text(code)

@@ -19,12 +19,12 @@ from workbench import Bench
 
 from internalize.cluster.sandbox import Sandbox
 
-WORKERS = 4
+WORKERS = 6
 ENDED = ("FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "COMPLETED")
 Play = Callable[[Case], None]
 PLAYS: dict[str, tuple[str, Play]] = {}
-DEATH = threading.Lock()
-"""Nodes die one at a time."""
+NODE3, NODE4 = threading.Lock(), threading.Lock()
+"""Held while the node may die. All other cases keep to nodes 1 and 2."""
 
 
 def play(node: str) -> Callable[[Play], Play]:
@@ -35,6 +35,78 @@ def play(node: str) -> Callable[[Play], Play]:
         return function
 
     return register
+
+
+def _draw(name: str) -> int:
+    """How many steps are committed when the signal comes."""
+    return random.Random(name).randint(1, 3)
+
+
+@play("node3")
+def node_dies_and_the_job_is_not_requeued(case: Case) -> None:
+    profile = case.profile / "config.yaml"
+    profile.write_text(profile.read_text().replace("slurm-requeue: true", "slurm-no-requeue: true"))
+    with NODE3:
+        run = case.start("--retries", "1")
+        case.catch()
+        before = case.committed()
+        (job,) = case.jobs()
+        case.box.kill_node("node3")
+        case.until(lambda: case.state(job) in ENDED, "nobody notices the death")
+        assert case.state(job) == "NODE_FAIL"
+        case.box.start_node("node3")
+        case.finish(run)
+    assert [case.state(job) for job in case.jobs()] == ["NODE_FAIL", "COMPLETED"]
+    case.check(before)
+
+
+@play("node4")
+def node_dies_and_the_job_is_requeued(case: Case) -> None:
+    with NODE4:
+        run = case.start("--retries", "0")
+        case.catch()
+        before = case.committed()
+        (job,) = case.jobs()
+        case.box.kill_node("node4")
+        case.until(lambda: case.state(job) == "PENDING", "the job is not requeued")
+        case.box.start_node("node4")
+        case.finish(run)
+    assert case.jobs() == [job]
+    case.check(before)
+
+
+@play("node1")
+def time_limit_seen_coming(case: Case) -> None:
+    run = case.start("--retries", "0")
+    process = case.catch()
+    (job,) = case.jobs()
+    # its last minute and a half, in which Slurm, looking every half minute, sends what `--signal` asks for
+    case.box.run("scontrol", "update", f"jobid={job}", "endtime=now+100")
+    case.until(lambda: "told to stop after its current step" in case.said(), "no signal")
+    before = case.committed()
+    process.send(signal.SIGCONT)
+    case.until(lambda: "stopped after a committed step" in case.said(), "the segment goes on")
+    assert len(case.committed()) == len(before) + 1, "it finishes the step that it is in"
+    before = case.committed()
+    case.finish(run)
+    assert case.jobs() == [job]
+    assert "Restarts=1" in case.box.run("scontrol", "show", "job", job)
+    case.check(before)
+
+
+@play("node2")
+def preemption(case: Case) -> None:
+    run = case.start("--retries", "0")
+    case.catch()
+    before = case.committed()
+    (job,) = case.jobs()
+    words = ["--partition=urgent", "--nodelist=node2", "--exclusive", "--time=1", "--output=/dev/null"]
+    urgent = case.box.run("sbatch", "--parsable", *words, "--wrap", "sleep 1").strip()
+    case.until(lambda: case.state(urgent) == "COMPLETED", "the urgent job does not run")
+    case.finish(run)
+    assert case.jobs() == [job]
+    assert "Restarts=1" in case.box.run("scontrol", "show", "job", job)
+    case.check(before)
 
 
 @play("node1")
@@ -60,102 +132,9 @@ def time_limit_hit_in_a_step(case: Case) -> None:
     case.check(before)
 
 
-@play("node1")
-def time_limit_seen_coming(case: Case) -> None:
-    run = case.start("--retries", "0")
-    process = case.catch()
-    (job,) = case.jobs()
-    # its last minute and a half, in which Slurm, looking every half minute, sends what `--signal` asks for
-    case.box.run("scontrol", "update", f"jobid={job}", "endtime=now+100")
-    case.until(lambda: "told to stop after its current step" in case.said(), "no signal")
-    before = case.committed()
-    process.send(signal.SIGCONT)
-    case.until(lambda: "stopped after a committed step" in case.said(), "the segment goes on")
-    assert len(case.committed()) == len(before) + 1, "it finishes the step that it is in"
-    before = case.committed()
-    case.finish(run)
-    assert case.jobs() == [job]
-    assert "Restarts=1" in case.box.run("scontrol", "show", "job", job)
-    case.check(before)
-
-
-@play("node2")
-def scancel(case: Case) -> None:
-    run = case.start("--retries", "0")
-    process = case.catch()
-    before = case.committed()
-    case.box.run("scancel", *case.jobs())
-    case.finish(run, status=1)
-    case.until(lambda: not process.alive, "the cancelled job's process lives on")
-    case.finish(case.start())
-    assert [case.state(job) for job in case.jobs()] == ["CANCELLED", "COMPLETED"]
-    case.check(before)
-
-
-@play("node2")
-def requeue(case: Case) -> None:
-    run = case.start("--retries", "0")
-    case.catch()
-    before = case.committed()
-    (job,) = case.jobs()
-    case.box.run("scontrol", "requeue", job)
-    case.finish(run)
-    assert case.jobs() == [job]
-    case.check(before)
-
-
-@play("node3")
-def preemption(case: Case) -> None:
-    run = case.start("--retries", "0")
-    case.catch()
-    before = case.committed()
-    (job,) = case.jobs()
-    with DEATH:  # it takes the node of other cases
-        words = ["--partition=urgent", "--nodelist=node3", "--exclusive", "--time=1", "--output=/dev/null"]
-        urgent = case.box.run("sbatch", "--parsable", *words, "--wrap", "sleep 1").strip()
-        case.until(lambda: case.state(urgent) == "COMPLETED", "the urgent job does not run")
-    case.finish(run)
-    assert case.jobs() == [job]
-    assert "Restarts=1" in case.box.run("scontrol", "show", "job", job)
-    case.check(before)
-
-
-@play("node4")
-def node_dies_and_the_job_is_requeued(case: Case) -> None:
-    with DEATH:
-        run = case.start("--retries", "0")
-        case.catch()
-        before = case.committed()
-        (job,) = case.jobs()
-        case.box.kill_node("node4")
-        case.until(lambda: case.state(job) == "PENDING", "the job is not requeued")
-        case.box.start_node("node4")
-        case.finish(run)
-    assert case.jobs() == [job]
-    case.check(before)
-
-
-@play("node4")
-def node_dies_and_the_job_is_not_requeued(case: Case) -> None:
-    profile = case.profile / "config.yaml"
-    profile.write_text(profile.read_text().replace("slurm-requeue: true", "slurm-no-requeue: true"))
-    with DEATH:
-        run = case.start("--retries", "1")
-        case.catch()
-        before = case.committed()
-        (job,) = case.jobs()
-        case.box.kill_node("node4")
-        case.until(lambda: case.state(job) in ENDED, "nobody notices the death")
-        assert case.state(job) == "NODE_FAIL"
-        case.box.start_node("node4")
-        case.finish(run)
-    assert [case.state(job) for job in case.jobs()] == ["NODE_FAIL", "COMPLETED"]
-    case.check(before)
-
-
 @play("-node1,node2")
 def node_is_cut_off_and_its_job_runs_on(case: Case) -> None:
-    with DEATH:
+    with NODE3, NODE4:
         run = case.start("--retries", "0")
         orphan = case.catch()
         before = case.committed()
@@ -172,12 +151,32 @@ def node_is_cut_off_and_its_job_runs_on(case: Case) -> None:
     case.check(before)
 
 
-def _draw(name: str) -> int:
-    """How many steps are committed when the signal comes."""
-    return random.Random(name).randint(1, 3)
+@play("node1")
+def scancel(case: Case) -> None:
+    run = case.start("--retries", "0")
+    process = case.catch()
+    before = case.committed()
+    case.box.run("scancel", *case.jobs())
+    case.finish(run, status=1)
+    case.until(lambda: not process.alive, "the cancelled job's process lives on")
+    case.finish(case.start())
+    assert [case.state(job) for job in case.jobs()] == ["CANCELLED", "COMPLETED"]
+    case.check(before)
 
 
-@play("node2")
+@play("node1")
+def requeue(case: Case) -> None:
+    run = case.start("--retries", "0")
+    case.catch()
+    before = case.committed()
+    (job,) = case.jobs()
+    case.box.run("scontrol", "requeue", job)
+    case.finish(run)
+    assert case.jobs() == [job]
+    case.check(before)
+
+
+@play("node1")
 def snakemake_gets_sigint(case: Case) -> None:
     run = case.start()
     process = case.catch(_draw("int"))
@@ -203,7 +202,7 @@ def snakemake_gets_sigterm(case: Case) -> None:
     case.check(before)
 
 
-@play("node2")
+@play("node1")
 def snakemake_is_killed_and_its_job_runs_on(case: Case) -> None:
     run = case.start()
     orphan = case.catch(_draw("kill"))
@@ -224,7 +223,7 @@ def snakemake_is_killed_and_its_job_runs_on(case: Case) -> None:
     case.check(before)
 
 
-@play("node3")
+@play("node1")
 def snakemake_is_killed_before_the_job_starts(case: Case) -> None:
     run = case.start()
     case.until(case.jobs, "no job")

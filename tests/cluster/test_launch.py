@@ -100,20 +100,6 @@ def test_torchrun_starts_a_rank_on_every_gpu(box: Sandbox, tmp_path: Path) -> No
     assert out.read_text() == "2 1.0"
 
 
-def test_a_job_whose_time_is_almost_up_goes_back_into_the_queue(box: Sandbox, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    # Slurm looks at the clock every half minute: the signal comes at its first look
-    job = submit(box, tmp_path, [*ONE, "--signal=URG@300", "--requeue"], [], "counter", str(out), "38")
-    assert finished(box, job, 240) == "COMPLETED", (tmp_path / "log").read_text()
-    steps = [line.split() for line in out.read_text().splitlines()]
-    assert [int(step) for step, _ in steps] == list(range(38)), "no step is lost or done twice"
-    assert {job_id for _, job_id in steps} == {job}
-    log = (tmp_path / "log").read_text()
-    assert "told to stop after its current step" in log
-    assert f"job {job} goes back into the queue" in log
-    assert f"job {job}, run 1:" in log
-
-
 def test_a_cancelled_job_leaves_no_process(box: Sandbox, tmp_path: Path) -> None:
     out = tmp_path / "pids"
     job = submit(box, tmp_path, ONE, [], "stubborn", str(out))

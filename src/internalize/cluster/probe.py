@@ -1,4 +1,5 @@
-"""What `internalize doctor` runs on compute nodes: `python -m internalize.cluster.probe FOLDER ROLE`, one task a node.
+"""What `internalize doctor` runs on compute nodes, one task a node:
+`python -m internalize.cluster.probe FOLDER ROLE INTERFACE SECONDS`.
 
 Invariant: every answer is found out by doing it, between nodes where it matters: a file is written, fsynced and renamed
 on one and read on the others, a lock is held on one and tried on the others, a port is opened on one and called by the
@@ -24,6 +25,7 @@ from internalize.fingerprint import Fingerprints
 
 OK = "ok"
 PATIENCE = 60.0
+"""Seconds that a task waits for another."""
 IMPORTS = {"cpu": "internalize, pydantic, zstandard", "gpu": "torch, megatron.core"}
 """What the jobs of a role must be able to import."""
 GPUS = "print(torch.cuda.device_count() if torch.version.cuda else 'no CUDA build')"
@@ -106,13 +108,15 @@ def environment(role: str) -> str:
 
 def main() -> None:
     """Runs all checks of one task."""
-    folder, role, interface = Path(os.path.expandvars(sys.argv[1])), sys.argv[2], sys.argv[3]
+    global PATIENCE
+    folder, role, interface, patience = sys.argv[1:]
+    PATIENCE = float(patience)
     rank, count = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
     told: dict[str, str] = {"node": os.environ.get("SLURMD_NODENAME", socket.gethostname()), "code": code()}
     checks: dict[str, Callable[[], str]] = {
-        "files": lambda: files(folder, rank, count),
-        "locks": lambda: locks(folder, rank, count),
-        "ports": lambda: ports(folder, rank, count, interface),
+        "files": lambda: files(Path(folder), rank, count),
+        "locks": lambda: locks(Path(folder), rank, count),
+        "ports": lambda: ports(Path(folder), rank, count, interface),
     }
     if rank == 0:
         checks["environment"] = lambda: environment(role)

@@ -88,7 +88,8 @@ def _job(
     ]
     container = site.container.gpu if role == "gpu" else site.container.cpu
     words = [*shlex.split(container), *((sys.executable,) if not container else ("python",))]
-    inner = shlex.join([*words, "-m", "internalize.cluster.probe", str(shared), role, site.interface or ""])
+    asked = [str(shared), role, site.interface or "", str(probe.PATIENCE)]
+    inner = shlex.join([*words, "-m", "internalize.cluster.probe", *asked])
     line = [
         "srun",
         f"--nodes={nodes}",
@@ -107,7 +108,7 @@ def _job(
         done = subprocess.run(
             line, capture_output=True, text=True, check=False, timeout=patience, cwd=shared.parent, env=environment
         )
-        out, problem = done.stdout, (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[0]
+        out, problem = done.stdout, _telling(done.stderr) or f"status {done.returncode}"
     except subprocess.TimeoutExpired:
         out, problem = "", f"nothing within {patience:.0f} s (is the queue long? --patience)"
     told = []
@@ -117,3 +118,9 @@ def _job(
         except ValueError:  # what a module file prints
             continue
     return told, (problem, shlex.join(line))
+
+
+def _telling(stderr: str) -> str:
+    """The first line that a task wrote, else the first of srun."""
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    return next((line for line in lines if not line.startswith("srun: ")), lines[0] if lines else "")

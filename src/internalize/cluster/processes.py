@@ -57,7 +57,7 @@ class Process:
 
 
 def end(processes: Iterable[Process], patience: float = 10.0) -> None:
-    """SIGTERM to each, SIGKILL after `patience` seconds to those that are left."""
+    """SIGTERM to each, SIGKILL after `patience` seconds to those that are left; returns when all have ended."""
     waiting = list(processes)
     for process in waiting:
         process.send(signal.SIGTERM)
@@ -66,6 +66,8 @@ def end(processes: Iterable[Process], patience: float = 10.0) -> None:
         time.sleep(0.02)
     for process in waiting:
         process.send(signal.SIGKILL)
+    while any(process.alive for process in waiting):
+        time.sleep(0.02)
 
 
 def with_environment(*needed: str) -> list[Process]:

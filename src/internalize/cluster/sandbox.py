@@ -6,6 +6,7 @@ environment, and ends only those; it needs no root and leaves nothing outside it
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import shutil
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from internalize.cluster.processes import Process, end, with_environment
-from internalize.cluster.sandbox_conf import CLIENTS, Ports, Shape, gres_conf, site_yaml, slurm_conf
+from internalize.cluster.sandbox_conf import CLIENTS, SACCT, Ports, Shape, gres_conf, site_yaml, slurm_conf
 from internalize.errors import UserError
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
@@ -105,10 +106,12 @@ class Sandbox:
         """Ends its jobs, its daemons and what is left of both."""
         if (self.folder / "run").is_dir():
             if self._daemon("slurmctld") is not None:
-                self.run("scancel", "--user", getpass.getuser(), check=False)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.run("scancel", "--user", getpass.getuser(), check=False)
             daemons = [found for path in (self.folder / "run").glob("*.pid") if (found := _read(path))]
             end([*daemons, *self._processes()])
-            end(self._processes(), patience=0)  # started while the others were ended
+            while left := self._processes():  # started while the others were ended
+                end(left, patience=1.0)
             for path in (self.folder / "run").glob("*.pid"):
                 path.unlink()
 
@@ -174,10 +177,13 @@ class Sandbox:
         for name in CLIENTS:
             real = _program(name)
             if real is not None:
-                client = self.bin / name
                 lines = ["#!/bin/sh", f"export SLURM_CONF={self._conf} {MARK}={self.folder}", f'exec {real} "$@"', ""]
-                client.write_text("\n".join(lines))
-                client.chmod(0o755)
+                self._write_client(name, "\n".join(lines))
+        self._write_client("sacct", SACCT.format(bin=self.bin))
+
+    def _write_client(self, name: str, text: str) -> None:
+        (self.bin / name).write_text(text)
+        (self.bin / name).chmod(0o755)
 
     def _start_munge(self) -> None:
         folder = self.folder / "munge"
