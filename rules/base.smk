@@ -1,19 +1,25 @@
-if not plan.fetches_base:
+# A base from the hub is fetched on the machine that runs Snakemake (a login node): every other job works offline.
+if plan.fetches_base:
 
-    rule base:
-        output:
-            "results/receipts/base.json",
-        log:
-            "logs/base.log",
-        conda:
-            "../envs/cpu.yaml"
-        resources:
-            **plan.resources("base"),
-        params:
-            spec=plan.spec("base"),
-            code=plan.code("base"),
-        shell:
-            "internalize stage base --spec {params.spec:q} --code {params.code} --output {output} > {log} 2>&1"
+    localrules:
+        base,
+
+
+rule base:
+    output:
+        "results/receipts/base.json",
+    log:
+        "logs/base.log",
+    conda:
+        "../envs/cpu.yaml"
+    resources:
+        **plan.resources("base"),
+    params:
+        spec=plan.spec("base"),
+        code=plan.code(plan.base_stage),
+    shell:
+        f"internalize stage {plan.base_stage}"
+        " --spec {params.spec:q} --code {params.code} --output {output} > {log} 2>&1"
 
 
 # The gate stands before the arms: nothing is trained on a base that cannot use knowledge from its prompt.

@@ -6,51 +6,19 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from internalize import cli_archive, cli_checkpoints, cli_control, cli_harness, cli_plan, cli_record
+from internalize.cli_common import CodeOption, InputOption, OutputOption, SpecOption, StoreOption, read_spec, say
 from internalize.cluster import commands as cli_cluster
 from internalize.errors import UserError
 from internalize.inputs import named_inputs
-from internalize.receipts import Receipt
 from internalize.startup import leave
-from internalize.threads import one_thread as _one_thread
+from internalize.threads import one_thread
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
-
-SpecOption = Annotated[str, typer.Option(help="canonical JSON of the settings that the stage uses")]
-CodeOption = Annotated[str, typer.Option(help="fingerprint of the stage's code")]
-InputOption = Annotated[list[str] | None, typer.Option("--input", help="NAME=RECEIPT, repeated")]
-OutputOption = Annotated[Path, typer.Option(help="receipt to write")]
-StoreOption = Annotated[Path, typer.Option(help="folder of the payload store")]
-
-
-def _progress(text: str) -> None:
-    typer.echo(text, err=True)
-
-
-def _spec(text: str) -> dict[str, Any]:
-    try:
-        spec = json.loads(text)
-    except ValueError as error:
-        raise UserError("malformed --spec", got=text[:80], expected="a JSON object") from error
-    if not isinstance(spec, dict):
-        raise UserError("malformed --spec", got=text[:80], expected="a JSON object")
-    return spec
-
-
-def ancestors(receipt: Receipt, made: dict[str, Receipt]) -> dict[str, Receipt]:
-    """By hash: the receipts that `receipt` was made from, directly or not; what lies in `made` besides is left out."""
-    found: dict[str, Receipt] = {}
-    waiting = list(receipt.parents.values())
-    while waiting:
-        digest = waiting.pop()
-        if digest in made and digest not in found:
-            found[digest] = made[digest]
-            waiting += made[digest].parents.values()
-    return found
 
 
 @app.command()
@@ -67,11 +35,11 @@ def stage(
     from internalize.stages import run_stage
     from internalize.store import Store
 
-    _one_thread()
+    one_thread()
     with spending(Store(store), name, output.stem):
-        receipt = run_stage(name, _spec(spec), code, named_inputs(input or []), output, Store(store), _progress)
+        receipt = run_stage(name, read_spec(spec), code, named_inputs(input or []), output, Store(store), say)
     if name == "report":
-        from internalize.receipts import read_receipt
+        from internalize.receipts import ancestors, read_receipt
         from internalize.report.publish import publish
 
         made = {one.hash(): one for one in map(read_receipt, sorted(output.parent.rglob("*.json")))}
@@ -90,8 +58,8 @@ def gates(
     from internalize.numerics.stage import run_gates
     from internalize.store import Store
 
-    _one_thread()
-    run_gates(_spec(spec), code, named_inputs(input or []), folder, Store(store), _progress)
+    one_thread()
+    run_gates(read_spec(spec), code, named_inputs(input or []), folder, Store(store), say)
 
 
 @app.command()
@@ -104,8 +72,8 @@ def numerics(
     """Run the numeric gates of a study here and now, and print what they find; nothing is stored."""
     from internalize.numerics.console import print_gates
 
-    _one_thread()
-    print_gates(study, gate, model, set or [], _progress)
+    one_thread()
+    print_gates(study, gate, model, set or [], say)
 
 
 @app.command()
@@ -122,16 +90,16 @@ def segment(
     from internalize.cluster.timelimit import REQUEUE, TimeIsUp, TimeLimit
     from internalize.store import Store
 
-    _one_thread()
+    one_thread()
     run = "/".join(output.parts[-4:-2])  # ARM/seedN/stepsA-B/stepB.json
     limit = TimeLimit.of_environment()
     try:
         with spending(Store(store), "segment", run) as purse:
             run_segment(
-                _spec(spec), code, named_inputs(input or []), output, Store(store), _progress, purse, limit.before_step
+                read_spec(spec), code, named_inputs(input or []), output, Store(store), say, purse, limit.before_step
             )
     except TimeIsUp as stop:
-        _progress(f"stopped after a committed step: {stop}")
+        say(f"stopped after a committed step: {stop}")
         raise typer.Exit(REQUEUE) from None
 
 
@@ -144,8 +112,8 @@ def graphs(
     from internalize.report.graphs import draw_graphs
 
     snakefile = Path(os.environ.get("INTERNALIZE_HOME", ".")) / "Snakefile"
-    for path in draw_graphs(snakefile, _spec(spec).get("config", []), folder):
-        _progress(f"drawn: {path}")
+    for path in draw_graphs(snakefile, read_spec(spec).get("config", []), folder):
+        say(f"drawn: {path}")
 
 
 @app.command()
@@ -161,7 +129,7 @@ def base(
     from internalize.study import load_study
     from internalize.study_base import Base
 
-    _one_thread()
+    one_thread()
     loaded = load_study(study)
     if not isinstance(loaded.base, Base):
         raise UserError("the study's base comes from the hub", where=f"{study}: base", got=loaded.base.repo)
@@ -173,7 +141,7 @@ def base(
     if rebuild:
         from internalize.base.rebuild import rebuild as make
 
-        make(target, loaded.game.plain(), loaded.base.recipe, loaded.base.gate.plain(), _progress)
+        make(target, loaded.game.plain(), loaded.base.recipe, loaded.base.gate.plain(), say)
     typer.echo(json.dumps(read_provenance(target).model_dump(), indent=2))
 
 
@@ -187,7 +155,7 @@ def serve(
     """Serve a model over a subset of SGLang's native HTTP API (needs the extra `serve`); prints the addresses."""
     from internalize.engine.server import main as serve_engines
 
-    _one_thread()
+    one_thread()
     serve_engines(model, host, port, processes)
 
 
@@ -226,9 +194,8 @@ def forget(
             typer.echo(f"set aside: {path}")
 
 
-for commands in (cli_plan, cli_control, cli_checkpoints, cli_harness, cli_cluster, cli_record):
+for commands in (cli_plan, cli_control, cli_checkpoints, cli_harness, cli_cluster, cli_record, cli_archive):
     commands.register(app)
-cli_archive.add_commands(app, _spec)
 
 
 def main() -> None:

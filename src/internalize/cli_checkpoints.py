@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from internalize.cli_common import StoreOption, say
 from internalize.errors import UserError
 from internalize.threads import one_thread
 
@@ -17,7 +18,6 @@ ArmArgument = Annotated[str, typer.Argument(help="name of the arm")]
 SeedOption = Annotated[int, typer.Option(help="seed of the arm")]
 StepsOption = Annotated[list[int] | None, typer.Option("--step", help="a step, repeated; default: all")]
 ResultsOption = Annotated[Path, typer.Option(help="results folder of the study")]
-StoreOption = Annotated[Path, typer.Option(help="folder of the payload store")]
 VerifyOption = Annotated[bool, typer.Option("--verify", help="read every file and compare its hash")]
 
 
@@ -110,7 +110,7 @@ def rematerialise(
     chain = _chain(results, store, arm, seed)
     steps = step or [number for number in chain.receipts if is_pruned(chain, number)]
     for number in steps:
-        bring_back(chain, number, _note)
+        bring_back(chain, number, say)
         typer.echo(f"step {number} is back, hash by hash")
     if not steps:
         typer.echo("no checkpoint of this arm and seed was pruned")
@@ -169,7 +169,7 @@ def convert(
         raise UserError("unknown --dtype", got=dtype, expected="bfloat16, float16, float32 or keep")
     kind: Any = dtype
     if (source / "config.json").is_file():
-        iteration = model_folder.write_root(source, target, kind or "keep", _note)
+        iteration = model_folder.write_root(source, target, kind or "keep", say)
         typer.echo(f"{target}: iteration {iteration}, ready to train from")
         return
     root = source.parent if layout.ITERATION.fullmatch(source.name) else source
@@ -184,7 +184,7 @@ def convert(
     iteration = int(match[1]) if match else layout.read_tracker(source)
     with folder_for(target) as work:
         facts = model_folder.write_model(
-            root, iteration, origin, work, kind or "bfloat16", int(shard_gb * 1e9), _note, need_cursor=False
+            root, iteration, origin, work, kind or "bfloat16", int(shard_gb * 1e9), say, need_cursor=False
         )
     typer.echo(
         "{target}: {tensors} tensors, {parameters} parameters, {bytes} bytes of {dtype}".format(target=target, **facts)
@@ -234,7 +234,3 @@ def _chain(results: Path, store: Path, arm: str, seed: int) -> Chain:
     from internalize.store import Store
 
     return Chain(results, Store(store), arm, seed)
-
-
-def _note(text: str) -> None:
-    typer.echo(text, err=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from internalize.cli_common import say
 from internalize.cli_plan import (
     ArmsOption,
     SetOption,
@@ -70,7 +71,7 @@ def rerun(
     if dry_run:
         _print_preview(preview(chosen, plan, driver, Store(store)), chosen)
         return
-    status = perform(chosen, driver, Store(store), lambda text: typer.echo(text, err=True))
+    status = perform(chosen, driver, Store(store), say)
     if status:
         raise typer.Exit(status)
 

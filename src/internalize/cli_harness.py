@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from internalize.cli_common import say
 from internalize.errors import UserError
 from internalize.threads import one_thread
 
@@ -40,7 +41,7 @@ def check(
     base = model or (Path(loaded.base.prebuilt) if loaded.base.prebuilt else None)
     if base is None:
         raise UserError("the study has no prebuilt base", where=f"{study}: base.prebuilt", fix="name one with --model")
-    findings = play_each(base, make_game(**loaded.game.plain()), names, lambda text: typer.echo(text, err=True))
+    findings = play_each(base, make_game(**loaded.game.plain()), names, say)
     typer.echo(render(findings))
     if failing(findings, names):
         raise typer.Exit(1)

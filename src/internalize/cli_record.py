@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from internalize.cli_common import say
 from internalize.errors import UserError
 
 
@@ -25,7 +26,7 @@ def import_record(
     """Read the logs of a record: every run's rollouts and optimizer steps, as metrics.jsonl and tables."""
     from internalize.imports.tables import import_logs
 
-    import_logs(folder, out, _say, jobs)
+    import_logs(folder, out, say, jobs)
     typer.echo(f"written: {out}")
 
 
@@ -44,12 +45,8 @@ def fetch_game(
     try:
         path = locate(game.id, game.file)
     except UserError:
-        path = fetch(game.id, game.sha256, _say)
+        path = fetch(game.id, game.sha256, say)
     source_of(path, game.sha256)
     metadata = read_metadata(path, game.metadata_sha256)
     pinned = metadata_digest(metadata) if metadata else None
     typer.echo(json.dumps({"file": str(path), "sha256": game.sha256, "metadata_sha256": pinned}, indent=2))
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)

@@ -7,6 +7,7 @@ wall and CPU time, host, versions) lies in `run.json` beside the payload.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -95,3 +96,15 @@ def read_receipt(path: Path) -> Receipt:
             where=str(path),
             fix="delete the file and run the study again: the store makes it anew without computing",
         ) from error
+
+
+def ancestors(receipt: Receipt, known: Mapping[str, Receipt]) -> dict[str, Receipt]:
+    """By hash: what a receipt was made from, directly or not, as far as it is among the `known` (hash -> receipt)."""
+    found: dict[str, Receipt] = {}
+    waiting = list(receipt.parents.values())
+    while waiting:
+        digest = waiting.pop()
+        if digest in known and digest not in found:
+            found[digest] = known[digest]
+            waiting += known[digest].parents.values()
+    return found

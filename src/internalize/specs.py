@@ -81,8 +81,6 @@ def segment(study: Study, arm: Arm, seed: int, first: int, last: int) -> Spec:
         "guard": study.guard.plain(),
         **engine_spec(study.engine),
     }
-    if arm.parallel != Parallel():
-        spec["parallel"] = arm.parallel.plain()
     if reads_rows(arm, first, last):
         spec |= {"sft": arm.sft.plain(), "rows": arm.rows}
     if set(order[part]) != {"sft"}:

@@ -206,6 +206,11 @@ class Plan:
         """The base comes from the hub, fetched on the login node."""
         return isinstance(self.study.base, HubBase)
 
+    @property
+    def base_stage(self) -> str:
+        """The stage that the rule `base` runs."""
+        return "fetch_base" if self.fetches_base else "base"
+
     def game_receipt(self) -> list[str]:
         """The receipt of the fetched game; nothing for a bundled one."""
         return [f"{RECEIPTS}/game.json"] if self.fetches_game else []

@@ -17,7 +17,7 @@ from internalize.archive.layout import CHECKPOINTS, RECEIPTS
 from internalize.archive.manifest import Manifest, is_safe
 from internalize.errors import CorruptPayload, UserError
 from internalize.files import read_json, read_jsonl
-from internalize.receipts import Receipt
+from internalize.receipts import Receipt, ancestors
 from internalize.store import Store
 
 ROOTS = ("knowledge", "base")
@@ -86,18 +86,6 @@ def read_receipts(root: Path) -> tuple[dict[str, Receipt], list[Problem]]:
         if Store.key(receipt.stage, receipt.spec, receipt.code, receipt.parents) != receipt.key:
             problems.append(Problem(RECEIPTS, f"{_name(receipt)}: its key does not follow from spec, code and inputs"))
     return found, problems
-
-
-def ancestors(receipt: Receipt, receipts: Mapping[str, Receipt]) -> dict[str, Receipt]:
-    """By hash: what a receipt was made from, directly or not, as far as it is known."""
-    found: dict[str, Receipt] = {}
-    waiting = list(receipt.parents.values())
-    while waiting:
-        digest = waiting.pop()
-        if digest in receipts and digest not in found:
-            found[digest] = receipts[digest]
-            waiting += receipts[digest].parents.values()
-    return found
 
 
 def _unvouched(manifest: Manifest, receipts: Mapping[str, Receipt]) -> list[Problem]:

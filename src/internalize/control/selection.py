@@ -83,7 +83,7 @@ def select(wish: Wish, plan: Plan, store: Store) -> Selection:
 
 def own_steps(arm: Arm) -> range:
     """The steps of an arm that are its own, not those of an arm that it continues."""
-    inherited = len(getattr(arm, "inherited", []))
+    inherited = len(arm.inherited)
     return range(inherited, inherited + arm.steps)
 
 

@@ -219,8 +219,8 @@ def estimate(plan: Plan, store: Store | None = None) -> Estimate:
         model,
         priced,
         found,
-        getattr(plan.study, "retention", None),
-        _published(plan),
+        plan.study.retention,
+        {(arm.name, seed): plan.converted_steps(arm, seed) for arm in plan.arms.values() for seed in arm.seeds},
         spent_node_hours(store, plan.study.name),
         stored_bytes(store),
         is_hub(plan.study) and plan.study.cost == Cost(),
@@ -295,13 +295,6 @@ class _Pricer:
             size = self.model.stage_bytes(job.stage)
             reading = Reading(self.model.stage_seconds(job.stage, job.spec), size, 0, False)
         return Part(job.output, reading.seconds, reading.size, reading.files, source, done)
-
-
-def _published(plan: Plan) -> dict[tuple[str, int], list[int]]:
-    converted = getattr(plan, "converted_steps", None)
-    if converted is None:
-        return {}
-    return {(arm.name, seed): converted(arm, seed) for arm in plan.arms.values() for seed in arm.seeds}
 
 
 def _best(exact: Reading | None, mean: Reading | None) -> tuple[Reading | None, str]:

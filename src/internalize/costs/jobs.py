@@ -59,14 +59,14 @@ def jobs_of(plan: Plan) -> list[Job]:
 
 def _jobs(plan: Plan) -> Iterator[Job]:
     shared = (f"{RECEIPTS}/base.json", f"{RECEIPTS}/knowledge.json")
-    game = _game(plan)
+    game = tuple(plan.game_receipt())
     for path in game:
         yield _job(plan, "fetch_game", path, ())
     yield _job(plan, "knowledge", f"{RECEIPTS}/knowledge.json", game)
-    fetched = bool(getattr(plan, "fetches_base", False))
-    yield replace(_job(plan, "base", f"{RECEIPTS}/base.json", ()), stage="fetch_base" if fetched else "base")
+    yield replace(_job(plan, "base", f"{RECEIPTS}/base.json", ()), stage=plan.base_stage)
     yield _job(plan, "gate", f"{RECEIPTS}/gate.json", shared)
-    yield from _gates(plan)
+    if gates := plan.numerics():
+        yield _job(plan, "numerics", gates[0], (f"{RECEIPTS}/base.json",))
     rows = _rows(plan)
     for name in dict.fromkeys(harvest for one in rows if (harvest := harvest_of(plan.study.rows[one]))):
         yield _job(plan, "harvest", f"{RECEIPTS}/harvest/{name}.json", shared, harvest=name)
@@ -86,31 +86,12 @@ def _jobs(plan: Plan) -> Iterator[Job]:
         read = plan.evals_inputs(SimpleNamespace(**words))
         yield _job(plan, "evals", f"{RECEIPTS}/evals/{arm.name}/seed{seed}.json", _flat(read), **words)
     yield _job(plan, "report", f"{RECEIPTS}/report.json", _flat(plan.report_inputs(None)))
-    yield from _published(plan)
-    yield _job(plan, "graphs", PICTURES[0], ())
-
-
-def _gates(plan: Any) -> Iterator[Job]:
-    """The numeric gates, one job for all, if the study asks for them."""
-    gates = plan.numerics() if hasattr(plan, "numerics") else []
-    if gates:
-        yield _job(plan, "numerics", gates[0], (f"{RECEIPTS}/base.json",))
-
-
-def _published(plan: Any) -> Iterator[Job]:
-    """Conversions that the study asks for, and the archive, where the workflow has one."""
-    for path in plan.conversions() if hasattr(plan, "conversions") else []:
-        *_, arm, seed, step = path.removesuffix(".json").split("/")
-        words = {"arm": arm, "seed": seed.removeprefix("seed"), "step": step.removeprefix("step")}
+    for path in plan.conversions():
+        *_, run, seed_name, step = path.removesuffix(".json").split("/")
+        words = {"arm": run, "seed": seed_name.removeprefix("seed"), "step": step.removeprefix("step")}
         yield _job(plan, "convert", path, _flat(plan.convert_inputs(SimpleNamespace(**words))), **words)
-    if hasattr(plan, "archive_inputs"):
-        yield _job(plan, "archive", f"{RECEIPTS}/archive.json", _flat(plan.archive_inputs(None)))
-
-
-def _game(plan: Plan) -> tuple[str, ...]:
-    """The receipt of a game that is fetched first, if the study's is."""
-    receipt = getattr(plan, "game_receipt", None)
-    return tuple(receipt()) if receipt is not None else ()
+    yield _job(plan, "archive", f"{RECEIPTS}/archive.json", _flat(plan.archive_inputs(None)))
+    yield _job(plan, "graphs", PICTURES[0], ())
 
 
 def _in_order(plan: Plan) -> list[Arm]:
@@ -118,9 +99,8 @@ def _in_order(plan: Plan) -> list[Arm]:
     ordered: dict[str, Arm] = {}
 
     def put(arm: Arm) -> None:
-        before = getattr(arm, "continues", None)
-        if before in plan.arms:
-            put(plan.arms[before])
+        if arm.continues in plan.arms:
+            put(plan.arms[arm.continues])
         ordered.setdefault(arm.name, arm)
 
     for arm in plan.arms.values():

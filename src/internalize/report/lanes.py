@@ -158,7 +158,7 @@ def _lane(arm: Arm, runs: bool, y: float, names_x: float, steps_x: float, evals_
         _text(names_x, y + 15, _title(arm), fill="#8a8a8a" if planned else INK),
     ]
     order = phases(arm)
-    inherited = len(getattr(arm, "inherited", []))
+    inherited = len(arm.inherited)
     cleared = resets(order, arm.rl.frozen_adam)
     for step, phase in enumerate(order):
         x = steps_x + step * (BOX + GAP)
@@ -215,7 +215,7 @@ def _legend(arms: Sequence[Arm], y: float) -> list[str]:
         x += 32 + CHAR * len(text)
     if any(isinstance(arm.cite_weight, list) for arm in arms):
         words.append("number in a step: cite weight")
-    if any(getattr(arm, "inherited", []) for arm in arms):
+    if any(arm.inherited for arm in arms):
         words.append("pale: steps of the arm that it continues")
     words.append("left: harvests (white) and row sets (grey)")
     parts.append(_text(MARGIN, y + 19, "; ".join(words), fill="#6a6a6a"))
