@@ -55,11 +55,13 @@ def gates(
     store: StoreOption = Path("store"),
 ) -> None:
     """Run a study's numeric gates, one receipt each (called by a rule)."""
+    from internalize.budget import spending
     from internalize.numerics.stage import run_gates
     from internalize.store import Store
 
     one_thread()
-    run_gates(read_spec(spec), code, named_inputs(input or []), folder, Store(store), say)
+    with spending(Store(store), "numerics", "numerics"):
+        run_gates(read_spec(spec), code, named_inputs(input or []), folder, Store(store), say)
 
 
 @app.command()

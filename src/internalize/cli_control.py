@@ -225,7 +225,7 @@ def _plan(
 
 
 def _first(plan: Plan, arm: str | None) -> int:
-    from internalize.control.selection import own_steps
+    from internalize.schedule import own_steps
 
     return own_steps(plan.arms[arm]).start if arm in plan.arms else 0
 

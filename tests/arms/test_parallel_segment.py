@@ -167,7 +167,7 @@ def test_a_step_on_ray_survives_an_engine_and_a_rank(
 ) -> None:
     """The first attempt loses an engine while it plays, the second a rank while it trains."""
     killing(monkeypatch, "_play", second_engine)
-    killing(monkeypatch, "_train", second_rank)
+    killing(monkeypatch, "_batches", second_rank)
     receipts, said = run("killed-ray", RAY)
     lines = [line for line in said if "tried again" in line]
     assert len(lines) == 2
@@ -181,7 +181,7 @@ def test_a_step_on_ray_survives_an_engine_and_a_rank(
 def test_a_step_under_torchrun_survives_a_rank(
     run: Run, on_torchrun: list[Receipt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    killing(monkeypatch, "_train", second_rank)
+    killing(monkeypatch, "_batches", second_rank)
     receipts, said = run("killed-torchrun", TORCHRUN)
     (line,) = [line for line in said if "tried again" in line]
     assert "rank 1 died during `train_step` (exit status -9" in line

@@ -13,13 +13,12 @@ from internalize.budget import read_mark
 from internalize.control import processes, slurm
 from internalize.control.failures import Failure, last_failures
 from internalize.control.processes import Process
-from internalize.control.selection import own_steps
 from internalize.control.slurm import SlurmJob
 from internalize.costs.estimate import Estimate, Priced, critical_path, estimate
 from internalize.errors import UserError
 from internalize.inputs import SEGMENT
 from internalize.receipts import Receipt
-from internalize.schedule import phases
+from internalize.schedule import own_steps, phases
 from internalize.store import Store
 from internalize.workflow import Plan
 
