@@ -45,6 +45,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def run(prepared: Any) -> Iterator[Run]:
     """Runs the steps; every call computes them anew. One Ray cluster serves all of them."""
+    import ray  # noqa: F401  # another package may import it before us: mode and token of now are what counts
 
     def go(name: str, parallel: Parallel | None = None) -> tuple[list[Receipt], list[str]]:
         spec = prepared.segment("recite", LAST)
