@@ -4,6 +4,7 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
+from internalize import forkserver
 from internalize.costs.terms import terms_of
 from internalize.errors import UserError
 from internalize.workflow import Plan, prepare_environment
@@ -45,6 +46,8 @@ onstart:
     except UserError as error:
         raise WorkflowError(str(error)) from None
     plan.log("launched")
+    if plan.placing.site is None:  # jobs run on this machine
+        forkserver.start()
 
 
 rule all:
