@@ -6,6 +6,7 @@ belong to this working directory.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -189,10 +190,8 @@ def register(app: typer.Typer) -> None:
 
 def _prefix(driver: Driver) -> str | None:
     """`slurm-jobname-prefix` of the profile, or of profiles/slurm."""
-    from internalize.control.drive import profile_settings
-
-    for name in (driver.profile, "slurm"):
-        found = profile_settings(name, driver.repository).get("slurm-jobname-prefix")
+    for one in (driver, replace(driver, profile="slurm")):
+        found = one.settings().get("slurm-jobname-prefix")
         if found:
             return str(found)
     return None
@@ -219,9 +218,9 @@ def _plan(
     from internalize.control.drive import Driver, profile_config
     from internalize.workflow import Plan
 
-    home = repository()
-    config = {**profile_config(profile, home), **config_of(study, arms, set, steps)}
-    return Plan.from_config(config, home), Driver(home, config, profile, extra)
+    driver = Driver(repository(), {}, profile, extra)
+    config = {**profile_config(driver.settings()), **config_of(study, arms, set, steps)}
+    return Plan.from_config(config, driver.repository), replace(driver, config=config)
 
 
 def _first(plan: Plan, arm: str | None) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from internalize.budget import read_mark
 from internalize.control import processes, slurm
 from internalize.control.failures import Failure, last_failures
-from internalize.control.processes import Process
+from internalize.control.processes import StudyProcess
 from internalize.control.slurm import SlurmJob
 from internalize.costs.estimate import Estimate, Priced, critical_path, estimate
 from internalize.errors import UserError
@@ -51,7 +51,7 @@ class Board:
     rows: list[Row]
     stages: dict[str, tuple[int, int]]
     """Other stages: jobs done, jobs in all."""
-    drivers: list[Process]
+    drivers: list[StudyProcess]
     jobs: list[SlurmJob]
     failures: list[Failure]
     left_s: float
@@ -64,13 +64,6 @@ class Board:
     def live(self) -> bool:
         """Does anything run?"""
         return bool(self.drivers or self.jobs or any(row.jobs for row in self.rows))
-
-    @property
-    def finished(self) -> bool:
-        """Is nothing left to do?"""
-        return all(done == jobs for done, jobs in self.stages.values()) and all(
-            state in (DONE, STOPPED) for row in self.rows for _, state in row.steps
-        )
 
 
 def look(plan: Plan, store: Store, folder: Path, prefix: str | None = None) -> Board:
@@ -113,7 +106,7 @@ def _row(
     seed: int,
     priced: Estimate,
     queue: list[SlurmJob],
-    ours: list[Process],
+    ours: list[StudyProcess],
     failures: list[Failure],
 ) -> Row:
     mine = [one for one in queue if one.run == (arm, seed)]
@@ -149,11 +142,11 @@ def _row(
     )
 
 
-def _evals_state(chain: list[Priced], mine: list[SlurmJob], local: list[Process]) -> str:
+def _evals_state(chain: list[Priced], mine: list[SlurmJob], local: list[StudyProcess]) -> str:
     evals = [one for one in chain if one.job.stage == "evals"]
     if evals and all(not one.left for one in evals):
         return DONE
-    jobs = [one.state for one in mine if not one.steps] + ["RUNNING" for one in local if not one.steps]
+    jobs = [one.state for one in mine if one.rule == "evals"] + ["RUNNING" for one in local if one.rule == "evals"]
     return RUNNING if "RUNNING" in jobs else QUEUED if jobs else WAITING
 
 
