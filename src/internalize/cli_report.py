@@ -15,8 +15,25 @@ ResultsOption = Annotated[Path, typer.Option("--results", help="results folder o
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the command line."""
-    for command in (explain,):
+    for command in (page, explain):
         app.command()(command)
+
+
+def page(
+    results: ResultsOption = Path("results"),
+    store: StoreOption = Path("store"),
+    output: Annotated[
+        Path | None, typer.Option(help="page to write; default: report/index.html in the results")
+    ] = None,
+    all_episodes: Annotated[
+        bool, typer.Option("--all-episodes", help="every episode, in files beside the page; else a sample in it")
+    ] = False,
+) -> None:
+    """Write the study's page (called by a rule): one file that opens in a browser without server or network."""
+    from internalize.report.page import write_page
+    from internalize.report.results import read_results
+
+    write_page(read_results(results, store), output or results / "report" / "index.html", all_episodes, say)
 
 
 def explain(

@@ -26,7 +26,19 @@ from internalize.report.text import cell_text
 Row = dict[str, Any]
 Part = Literal["rollout", "train", "eval", "probe", "rollout_episodes", "eval_episodes", "stop"]
 METRICS: tuple[Part, ...] = ("rollout", "train", "eval", "probe")
-PLAYED: tuple[Part, ...] = ("eval", "eval_episodes")
+PARTS: dict[str, tuple[Part, ...]] = {
+    "rollout": ("rollout",),
+    "order": ("rollout",),
+    "rollout_play": ("rollout", "rollout_episodes"),
+    "train": ("rollout", "train"),
+    "eval": ("eval",),
+    "eval_play": ("eval", "eval_episodes"),
+    "gain": ("eval", "eval_episodes"),
+    "probe": ("probe",),
+    "end_probe": ("eval", "probe"),
+}
+"""Kind of a column -> what of a step its cells are made from. A step counts as played by its `rollout` row, and as the
+last measured one by its `eval` row, so these belong to the evidence."""
 
 MADE: dict[str, Callable[[StudyData], list[Row]]] = {
     "sft_only": tables.sft_only,
@@ -40,6 +52,7 @@ BY_STEP = ("trajectories", "knowledge")
 SUMMARY, COSTS = "summary", "costs"
 TABLES = (*MADE, SUMMARY, COSTS)
 STOPS = ("status", "stopped")
+TRAINED = ("loss", "grad_norm", "clip_fraction", "logprob_abs_diff")
 TOLD = ("arm", "policy", "seeds", "phase", "step")
 """Columns that the study file decides, not a measurement."""
 
@@ -126,15 +139,28 @@ class Evidence:
             step: the row's step, in the tables of `BY_STEP`.
         """
         if table == SUMMARY:
-            return self.behind(*_origin(arm, column))
-        find = {
-            "sft_only": self._sft_only,
-            "final": self._final,
-            "trajectories": self._trajectories,
-            "knowledge": self._knowledge,
-            "behaviour": self._behaviour,
-        }[table]
-        return list(dict.fromkeys(find(arm, column, BASE_STEP if step is None else step)))
+            table, column = origin(column)
+        return self.of_kind(table, kind(table, column), arm, BASE_STEP if step is None else step)
+
+    def of_kind(self, table: str, what: str, arm: str, step: int = BASE_STEP) -> list[Ref]:
+        """The measurements behind all cells of a row whose columns are of one `kind`."""
+        if what == "told":
+            return []
+        if what == "stops":
+            return self._stops(arm)
+        if table == "trajectories":
+            return list(dict.fromkeys(self._trajectories(arm, what, step)))
+        if table == "knowledge":
+            return self._knowledge(arm, step)
+        parts: Sequence[Part] = PARTS[what.removesuffix("_diff")]
+        if what == "gain":
+            found = [*self._at(arm, self.data.before_rl, parts), *self._at(arm, self._last, parts)]
+            return list(dict.fromkeys(found))
+        of = {"sft_only": self.data.before_rl, "final": self._last, "behaviour": self._last}[table]
+        if what.startswith("rollout"):
+            of = self.data.first_rollout
+        find = self._compared if what.endswith("_diff") else self._at
+        return list(dict.fromkeys(find(arm, of, parts)))
 
     def again(self, refs: Sequence[Ref], table: str) -> list[Row]:
         """The rows of a table made from these measurements alone."""
@@ -178,56 +204,18 @@ class Evidence:
             setattr(step, ref.part, found)
         return StudyData(str(spec["name"]), str(spec.get("reference", "none")), arms, base, {}, {})
 
-    # Which measurements: one method a table
-
-    def _sft_only(self, arm: str, column: str, step: int) -> Iterable[Ref]:
-        if column in STOPS:
-            return self._stops(arm)
-        if column in TOLD:
-            return []
-        if column.startswith("rollout_"):
-            return self._compared(arm, self.data.first_rollout, ("rollout", "rollout_episodes"), column)
-        if column.startswith("eval_"):
-            return self._compared(arm, self.data.before_rl, PLAYED, column)
-        part: Part = "eval" if column in tables.KNOWLEDGE_KEYS else "probe"
-        return self._at(arm, self.data.before_rl, (part,))
-
-    def _final(self, arm: str, column: str, step: int) -> Iterable[Ref]:
-        if column in STOPS:
-            return self._stops(arm)
-        if column in ("arm", "seeds"):
-            return []
-        if column.startswith("eval_"):
-            return self._compared(arm, self._last, PLAYED, column)
-        if column.startswith("rl_gain"):
-            return [*self._at(arm, self.data.before_rl, PLAYED), *self._at(arm, self._last, PLAYED)]
-        measured = column == "steps" or column in (*tables.KNOWLEDGE_KEYS, *tables.BEHAVIOUR_KEYS)
-        return self._at(arm, self._last, ("eval",) if measured else ("eval", "probe"))
-
-    def _trajectories(self, arm: str, column: str, step: int) -> Iterable[Ref]:
-        steps = range(step + 1) if column == "rollout" else (step,)  # rollouts are counted from the first on
-        parts: tuple[Part, ...] = ("rollout",)
-        if column.startswith(("return", "clear")):
-            parts = ("rollout", "rollout_episodes")
-        elif column in ("loss", "grad_norm", "clip_fraction", "logprob_abs_diff"):
-            parts = ("rollout", "train")
+    def _trajectories(self, arm: str, what: str, step: int) -> Iterable[Ref]:
+        steps = range(step + 1) if what == "order" else (step,)  # rollouts are counted from the first on
         for run in self.data.arms[arm].runs.values():
             for number in steps:
                 if number in run.steps and run.steps[number].rollout:
-                    yield from self._refs(arm, run.seed, run.steps[number], parts)
+                    yield from self._refs(arm, run.seed, run.steps[number], PARTS[what])
 
-    def _knowledge(self, arm: str, column: str, step: int) -> Iterable[Ref]:
+    def _knowledge(self, arm: str, step: int) -> list[Ref]:
         if step == BASE_STEP:
-            return self._refs(None, 0, self.data.base, ("probe",))
-        runs = self.data.arms[arm].runs.values()
-        return [
-            ref for run in runs if step in run.steps for ref in self._refs(arm, run.seed, run.steps[step], ["probe"])
-        ]
-
-    def _behaviour(self, arm: str, column: str, step: int) -> Iterable[Ref]:
-        if column.startswith("first_"):
-            return self._at(arm, self.data.first_rollout, ("rollout",))
-        return self._at(arm, self._last, ("eval",)) if column.startswith("final_") else []
+            return self._refs(None, 0, self.data.base, PARTS["probe"])
+        steps = [(run.seed, run.steps[step]) for run in self.data.arms[arm].runs.values() if step in run.steps]
+        return [ref for seed, one in steps for ref in self._refs(arm, seed, one, PARTS["probe"])]
 
     def _last(self, arm: str, seed: int) -> Step | None:
         return self.data.arms[arm].runs[seed].last()
@@ -236,14 +224,13 @@ class Evidence:
         found = ((seed, of(arm, seed)) for seed in sorted(self.data.arms[arm].runs))
         return [ref for seed, step in found if step is not None for ref in self._refs(arm, seed, step, parts)]
 
-    def _compared(self, arm: str, of: tables.Of, parts: Sequence[Part], column: str) -> list[Ref]:
-        own = self._at(arm, of, parts)
-        if "_diff" not in column and not column.endswith("_same"):
-            return own
+    def _compared(self, arm: str, of: tables.Of, parts: Sequence[Part]) -> list[Ref]:
+        """The arm's measurements and those of the reference arm; of the base, for seeds that the reference lacks."""
         reference = self.data.reference
         known = self.data.arms[reference].runs if reference in self.data.arms else {}
-        base = self._refs(None, 0, self.data.base, parts) if self.data.arms[arm].runs.keys() - known.keys() else []
-        return [*own, *(self._at(reference, of, parts) if known else []), *base]
+        lacking = self.data.arms[arm].runs.keys() - known.keys()
+        base = self._refs(None, 0, self.data.base, parts) if lacking else []
+        return [*self._at(arm, of, parts), *(self._at(reference, of, parts) if known else []), *base]
 
     def _refs(self, arm: str | None, seed: int, step: Step, parts: Sequence[Part]) -> list[Ref]:
         """The parts that a step has; those of the base belong to no arm."""
@@ -263,13 +250,38 @@ class Evidence:
         return found
 
 
-def _origin(arm: str, column: str) -> tuple[str, str, None, str]:
-    """The cell that a cell of the summary repeats."""
-    if column.startswith("sft_only_"):
-        return "sft_only", arm, None, column.removeprefix("sft_only_")
+def kind(table: str, column: str) -> str:
+    """The kind of a column: cells of one row and kind have one evidence. A key of `PARTS`, one with `_diff` behind it
+    for comparisons with the reference, `told` or `stops`."""
+    if column in STOPS:
+        return "stops"
+    if table == "trajectories":
+        if column.startswith(("return", "clear")):
+            return "rollout_play"
+        if column in TRAINED:
+            return "train"
+        return "order" if column == "rollout" else "rollout"
+    if table == "knowledge":
+        return "probe"
+    if column in TOLD:
+        return "told"
+    if table == "behaviour":
+        return "rollout" if column.startswith("first_") else "eval"
+    if column.startswith("rl_gain"):
+        return "gain"
+    if column.startswith(("rollout_", "eval_")):
+        compared = "_diff" in column or column.endswith("_same")
+        return f"{column.partition('_')[0]}_play{'_diff' if compared else ''}"
+    if column == "steps" or column in (*tables.KNOWLEDGE_KEYS, *tables.BEHAVIOUR_KEYS):
+        return "eval"
+    return "end_probe" if table == "final" else "probe"
+
+
+def origin(column: str) -> tuple[str, str]:
+    """Table and column that a column of the summary repeats."""
     if column.startswith(("final_", "rl_gain")):
-        return "final", arm, None, column.removeprefix("final_")
-    return "sft_only", arm, None, column
+        return "final", column.removeprefix("final_")
+    return "sft_only", column.removeprefix("sft_only_")
 
 
 def table_path(folder: Path, table: str) -> Path:

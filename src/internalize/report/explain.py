@@ -7,6 +7,7 @@ Invariant: the value is computed again from what is printed here, and the answer
 from __future__ import annotations
 
 import csv
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -23,6 +24,7 @@ from internalize.report.evidence import (
     TOLD,
     Evidence,
     Ref,
+    origin,
     table_path,
 )
 from internalize.report.text import cell_text
@@ -139,8 +141,7 @@ def explain(evidence: Evidence, table: str, row: str, column: str) -> Explanatio
 def how(table: str, column: str) -> str:
     """How a column is made, in words."""
     if table == SUMMARY:
-        table = "final" if column.startswith("final_") else "sft_only"
-        column = column.removeprefix("sft_only_").removeprefix("final_")
+        table, column = origin(column)
     if column in STOPS:
         return "the study file's status, and the receipt of the first step that the collapse guard stopped"
     if column in TOLD:
@@ -182,12 +183,16 @@ def key_of(column: str) -> str:
 def commands(evidence: Evidence, labels: list[str]) -> list[str]:
     """What makes the receipts of these labels again, in a fresh clone or after the entries are set aside."""
     results = evidence.results
-    words = "".join(f" {word!r}" if " " in word else f" {word}" for word in results.words())
-    config = f" --config{words}" if words else ""
     targets = [results.paths[label].as_posix() for label in labels]
     entries = [results.receipts[label].entry.split("/") for label in labels]
     forget = [f"internalize forget {stage} {key}" for stage, key in entries]
-    return [*forget, f"snakemake --profile local{config} {' '.join(targets)}"]
+    return [*forget, f"{snakemake(results.words())} {' '.join(targets)}"]
+
+
+def snakemake(words: list[str]) -> str:
+    """The call of Snakemake with these `--config` words, without targets."""
+    config = "".join(f" {shlex.quote(word)}" for word in words)
+    return f"snakemake --profile local{f' --config{config} --' if words else ''}"
 
 
 def lines(found: Explanation) -> Iterator[str]:

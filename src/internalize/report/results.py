@@ -35,6 +35,8 @@ class Results:
     """Label -> where its receipt lies."""
     others: Mapping[str, Receipt]
     """Hash -> receipt, for every receipt of the folder."""
+    found: Mapping[Path, Receipt]
+    """Every receipt of the folder, by where it lies."""
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -96,6 +98,7 @@ def read_results(folder: Path, store: Path) -> Results:
         {label: found[path] for label, path in paths.items()},
         paths,
         {digest: found[at[0]] for digest, at in by_hash.items()},
+        found,
     )
 
 
