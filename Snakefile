@@ -42,6 +42,7 @@ onstart:
     except UserError as error:
         raise WorkflowError(str(error)) from None
     plan.log("launched")
+    logger.info("", extra={"study": (config, repository, workflow.overwrite_configfiles)})  # for the bars
 
 
 rule all:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from internalize import cli_archive, cli_checkpoints, cli_control, cli_harness, cli_plan, cli_record
+from internalize import cli_archive, cli_checkpoints, cli_control, cli_harness, cli_plan, cli_record, cli_status
 from internalize.cli_common import CodeOption, InputOption, OutputOption, SpecOption, StoreOption, read_spec, say
 from internalize.cluster import commands as cli_cluster
 from internalize.errors import UserError
@@ -194,7 +194,7 @@ def forget(
             typer.echo(f"set aside: {path}")
 
 
-for commands in (cli_plan, cli_control, cli_checkpoints, cli_harness, cli_cluster, cli_record, cli_archive):
+for commands in (cli_plan, cli_control, cli_status, cli_checkpoints, cli_harness, cli_cluster, cli_record, cli_archive):
     commands.register(app)
 
 
