@@ -26,7 +26,7 @@ from internalize.store import Store
 from internalize.study import load_study
 from internalize.workflow import RECEIPTS, Plan
 
-SETTINGS = ("arms.recite.steps=6", "arms.none.steps=3", "arms.none.seeds=[0, 1]")
+SETTINGS = ("arms.recite.steps=6", "arms.none.steps=3", "arms.none.seeds=[0,1]")
 
 
 @pytest.fixture
