@@ -48,6 +48,7 @@ onstart:
     plan.log("launched")
     if plan.placing.site is None:  # jobs run on this machine
         forkserver.start()
+    logger.info("", extra={"study": (config, repository, workflow.overwrite_configfiles)})  # for the bars
 
 
 rule all:

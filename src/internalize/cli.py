@@ -10,7 +10,16 @@ from typing import Annotated
 
 import typer
 
-from internalize import cli_archive, cli_checkpoints, cli_control, cli_harness, cli_plan, cli_record, cli_report
+from internalize import (
+    cli_archive,
+    cli_checkpoints,
+    cli_control,
+    cli_harness,
+    cli_plan,
+    cli_record,
+    cli_report,
+    cli_status,
+)
 from internalize.cli_common import CodeOption, InputOption, OutputOption, SpecOption, StoreOption, read_spec, say
 from internalize.cluster import commands as cli_cluster
 from internalize.errors import UserError
@@ -196,7 +205,11 @@ def forget(
             typer.echo(f"set aside: {path}")
 
 
-for commands in (cli_plan, cli_control, cli_checkpoints, cli_harness, cli_cluster, cli_record, cli_archive, cli_report):
+COMMANDS = (
+    *(cli_plan, cli_control, cli_status, cli_checkpoints, cli_harness),
+    *(cli_cluster, cli_record, cli_archive, cli_report),
+)
+for commands in COMMANDS:
     commands.register(app)
 
 
