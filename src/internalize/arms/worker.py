@@ -36,6 +36,7 @@ from internalize.rows.batches import read_rows, sft_batches
 from internalize.runtime.runtimes import open_runtime
 from internalize.seeds import rng
 from internalize.store import WORK, Input, Stopwatch
+from internalize.study_parallel import Parallel
 from internalize.train.batch import TrainSequence
 
 MAX_CONTEXT = 512
@@ -83,7 +84,7 @@ class Worker:
         self.game = make_game(**segment["game"])
         base = inputs["base"].payload
         slots = int(segment["rollout"]["episodes"])  # what is played at once; caches cost memory and start-up
-        runs = segment.get("parallel", {}).get("runs")
+        runs = Parallel(**segment.get("parallel", {}).get("runs", {}))
         self.runtime, self.template = open_runtime(
             runs, base, self.game, seed=self.seed, slots=slots, max_len=MAX_CONTEXT, scratch=scratch
         )
