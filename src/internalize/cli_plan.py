@@ -95,13 +95,15 @@ def lanes(
 
 
 def docs(
-    folder: Annotated[Path, typer.Option("--folder", help="where the pictures go")] = Path("docs/dag"),
+    context: typer.Context,
+    folder: Annotated[Path, typer.Option("--folder", help="folder of the documentation")] = Path("docs"),
 ) -> None:
-    """Draw the study files of this repository for docs/dag (called by `make docs`)."""
+    """Write what the documentation takes from the code: docs/dag and docs/reference (called by `make docs`)."""
+    from internalize.manual.pages import write_references
     from internalize.report.dag_pages import write_pages
 
-    for path in write_pages(repository(), folder):
-        typer.echo(f"drawn: {path}")
+    for path in [*write_references(context.find_root().command, folder), *write_pages(repository(), folder / "dag")]:
+        typer.echo(f"written: {path}")
 
 
 def register(app: typer.Typer) -> None:

@@ -60,6 +60,13 @@ class Parallel(Settings):
         return self.tensor * self.pipeline * self.data
 
     @property
+    def devices(self) -> int:
+        """GPUs: one a rank; with engines of their own beside them as many more, or no more than there are engines where
+        both take turns."""
+        engines = self.engine_count or 0
+        return self.ranks + engines if self.placement == "split" else max(self.ranks, engines)
+
+    @property
     def engine_count(self) -> int | None:
         """Engine processes; None: the engine is in the segment's process."""
         return (self.engines or self.ranks) if self.runtime == "ray" else None

@@ -158,7 +158,7 @@ def test_parsing_a_large_study_imports_nothing_heavy(repository: Path, tmp_path:
     code = (
         "import sys; from pathlib import Path; from internalize.workflow import Plan;"
         f"plan = Plan.from_config({{'study': 'large.yaml', 'steps_per_job': 1}}, Path({str(repository)!r}));"
-        "plan.export_terms(); targets = plan.targets();"
+        "from internalize.costs.terms import terms_of; terms_of(plan).export(); targets = plan.targets();"
         f"heavy = [name for name in {HEAVY!r} if name in sys.modules];"
         "from internalize.costs.jobs import jobs_of; jobs = jobs_of(plan);"
         "print(heavy, len(jobs), len({t for t in targets} - {j.output for j in jobs}))"

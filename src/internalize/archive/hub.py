@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from internalize.archive.children import die_with_parent
 from internalize.errors import UserError
+from internalize.processes import die_with_parent
 
 Kind = Literal["dataset", "model"]
 START_SECONDS = 300.0
@@ -156,7 +157,7 @@ class HuggingFace:
 
 def _serve(line: Connection, endpoint: str | None) -> None:
     """The helper process: answers calls until its parent goes away."""
-    die_with_parent()
+    die_with_parent(signal.SIGKILL)
     os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # without a xet service the client fails and does not fall back
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -8,16 +8,17 @@ appears as a whole.
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from internalize.archive.assemble import assemble
-from internalize.archive.children import die_with_parent
 from internalize.archive.runs import pack_run, pack_spec
 from internalize.archive.shared import build_shared, run_of
 from internalize.errors import UserError
+from internalize.processes import die_with_parent
 from internalize.receipts import Receipt, read_receipt, write_receipt
 from internalize.stages import parent_hashes
 from internalize.store import Stopwatch, Store
@@ -106,7 +107,8 @@ def pack_all(
         found = [_pack(task) for task in tasks]
     else:
         context = multiprocessing.get_context("fork")
-        with ProcessPoolExecutor(min(threads, len(tasks)), context, initializer=die_with_parent) as pool:
+        workers, killed = min(threads, len(tasks)), (signal.SIGKILL,)
+        with ProcessPoolExecutor(workers, context, initializer=die_with_parent, initargs=killed) as pool:
             found = list(pool.map(_pack, tasks))
     for (pack, *_), receipt in zip(tasks, found, strict=True):
         progress(f"packed {pack['run']}: {receipt.payload_bytes()} bytes")

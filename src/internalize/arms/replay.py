@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from internalize.arms.chain import Chain
-from internalize.arms.updates import update_of
-from internalize.arms.worker import summary
+from internalize.arms.updates import summary, take_steps
 from internalize.checkpoints import layout
 from internalize.checkpoints.torch_dist import TorchDist
 from internalize.files import read_json, read_jsonl, sha256_file
@@ -25,7 +24,7 @@ from internalize.receipts import Receipt
 from internalize.rollout.actor import load_hf_state
 from internalize.rollout.dump import load_dump
 from internalize.train.optimizer import OptimizerSpec
-from internalize.train.trainer import NonFiniteError, StepStats, Trainer
+from internalize.train.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -85,15 +84,7 @@ class Replay:
         self._at = None
         if settings.reset:
             self.trainer.reset_optimizer()
-        loss, lr = update_of(settings)
-        stats: list[StepStats] = []
-        broken: NonFiniteError | None = None
-        for batch in dump.batches:
-            try:
-                stats.append(self.trainer.train_step(batch, loss, lr))
-            except NonFiniteError as error:
-                broken = error
-                break
+        stats, broken = take_steps(self.trainer, dump.batches, settings)
         self._at = step
         return summary(stats, broken)
 

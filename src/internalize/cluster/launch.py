@@ -29,10 +29,10 @@ from typing import Literal
 from internalize.cluster.allocation import Allocation
 from internalize.cluster.node import GRACE, HEAD, READY, STOP, Group, address_of, free_port
 from internalize.cluster.placement import BELL
-from internalize.cluster.processes import die_with_parent
 from internalize.cluster.timelimit import ENDS, REQUEUE
 from internalize.cluster.timelimit import STOP as STOP_FILE
 from internalize.errors import UserError
+from internalize.processes import die_with_parent
 from internalize.store import LEASE_SECONDS
 
 Runtime = Literal["auto", "none", "ray", "torchrun"]

@@ -24,8 +24,8 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from internalize.cluster.processes import die_with_parent
 from internalize.files import write_text
+from internalize.processes import die_with_parent
 
 HEAD = "head"
 READY = "ready"

@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from internalize.cluster.processes import Process, end, with_environment
 from internalize.cluster.sandbox_conf import CLIENTS, SACCT, Ports, Shape, gres_conf, site_yaml, slurm_conf
 from internalize.errors import UserError
+from internalize.processes import Process, end, with_environment
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 FOLDERS = ("bin", "log", "munge", "run", "spool", "state")

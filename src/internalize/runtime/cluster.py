@@ -82,6 +82,7 @@ def connect(processes: int) -> Cluster:
         raise UserError(
             "Ray is not installed", where="parallel.runtime: ray", fix="pip install 'internalize[cluster]'"
         ) from error
+    _read_token_again()
     options: dict[str, Any] = {"log_to_driver": False, "include_dashboard": False, "configure_logging": False}
     address, nodes = os.environ.get("RAY_ADDRESS"), int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
     if address:
@@ -146,6 +147,14 @@ def prepare_environment() -> None:
         ("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"),
     ):
         os.environ.setdefault(name, value)
+
+
+def _read_token_again() -> None:
+    """Ray reads mode and token when it is imported, which another package may have done before us, and keeps them."""
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # compiled
+
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _wait_for_nodes(nodes: int) -> None:

@@ -1,4 +1,5 @@
-"""Processes that are ours: found again by pid and start time, ended one by one, never by name.
+"""Processes that are ours: found again by pid and start time, ended one by one, never by name; and helpers that end
+with their parent.
 
 Invariant: a pid that has been given to another process since is not ours any more and is never signalled.
 """
@@ -47,7 +48,8 @@ class Process:
     @property
     def alive(self) -> bool:
         """Does it still run?"""
-        return Process.of(self.pid) == self
+        now = Process.of(self.pid)
+        return now is not None and now.started == self.started
 
     def send(self, number: int) -> None:
         """Sends a signal, if it still runs."""
@@ -84,9 +86,12 @@ def with_environment(*needed: str) -> list[Process]:
 
 
 def die_with_parent(number: int = signal.SIGTERM) -> None:
-    """From now on the kernel sends this process the signal when its parent ends (Linux)."""
+    """From now on the kernel sends this process the signal when its parent ends (Linux; elsewhere nothing happens)."""
     parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+    except (OSError, AttributeError):
+        return
     if os.getppid() != parent:  # it ended in between
         os.kill(os.getpid(), number)
 
