@@ -8,6 +8,7 @@ appears as a whole.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -107,7 +108,7 @@ def pack_all(
         found = [_pack(task) for task in tasks]
     else:
         context = multiprocessing.get_context("fork")
-        workers, killed = min(threads, len(tasks)), (signal.SIGKILL,)
+        workers, killed = min(threads, len(tasks)), (signal.SIGKILL, os.getpid())
         with ProcessPoolExecutor(workers, context, initializer=die_with_parent, initargs=killed) as pool:
             found = list(pool.map(_pack, tasks))
     for (pack, *_), receipt in zip(tasks, found, strict=True):
