@@ -15,7 +15,7 @@ from typing import Any
 from internalize.inputs import segment_receipt
 from internalize.study_arms import Arm
 from internalize.study_rows import harvest_of, parent_of
-from internalize.workflow import PICTURES, RECEIPTS, Inputs, Plan
+from internalize.workflow import PAGE, PICTURES, RECEIPTS, Inputs, Plan
 
 STAGE_OF_RULE = {"evals_base": "evals"}
 """Rules that run another stage than the one of their name."""
@@ -91,6 +91,7 @@ def _jobs(plan: Plan) -> Iterator[Job]:
         words = {"arm": run, "seed": seed_name.removeprefix("seed"), "step": step.removeprefix("step")}
         yield _job(plan, "convert", path, _flat(plan.convert_inputs(SimpleNamespace(**words))), **words)
     yield _job(plan, "archive", f"{RECEIPTS}/archive.json", _flat(plan.archive_inputs(None)))
+    yield _job(plan, "page", PAGE, (f"{RECEIPTS}/report.json", f"{RECEIPTS}/archive.json"))
     yield _job(plan, "graphs", PICTURES[0], ())
 
 
