@@ -83,6 +83,11 @@ class TrainerGroup:
         result: StepStats = stats
         return result
 
+    def logprobs(self, sequences: Sequence[Sequence[int]], temperature: float = 1.0) -> list[list[float]]:
+        """See `Trainer.logprobs`."""
+        said: list[list[float]] = self._ask("logprobs", sequences, temperature)[-1]  # the last rank has the last stage
+        return said
+
     def export_hf(self) -> dict[str, Tensor]:
         """The whole model; for models that fit into this process."""
         state: dict[str, Tensor] = self._ask("export_hf")[0]

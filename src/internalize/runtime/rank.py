@@ -117,6 +117,10 @@ class Rank:
         stats = self.trainer.train_step(sequences, loss, lr)
         return stats, self.trainer.steps
 
+    def logprobs(self, sequences: Sequence[Sequence[int]], temperature: float) -> list[list[float]]:
+        """See `Trainer.logprobs`."""
+        return self.trainer.logprobs(sequences, temperature)
+
     def export_hf(self) -> dict[str, Tensor] | None:
         """The whole model, on rank 0 alone."""
         state = self.trainer.export_hf()

@@ -193,10 +193,18 @@ def open_runtime(
 
         return open_ray(parallel, settings, base, slots, max_len, scratch), template
     engine = LocalEngine(config, slots=slots, max_len=max_len)
+    return around(engine, parallel, settings, base, scratch), template
+
+
+def around(
+    engine: LocalEngine, parallel: Parallel, settings: TrainerSettings, base: Path, scratch: Path
+) -> Inline | Spread:
+    """A runtime whose engine is this process's, with its trainer here or, for `torchrun`, in ranks; see
+    `open_runtime`."""
     if parallel.runtime == "inline":
-        return Inline(settings.trainer(), engine), template
+        return Inline(settings.trainer(), engine)
     trainer = TrainerGroup(TorchrunRanks(parallel.ranks, scratch / "ranks.log"), settings)
-    return Spread(trainer, engine, [LocalServed(engine)], FromDisk(scratch / "weights", base), scratch), template
+    return Spread(trainer, engine, [LocalServed(engine)], FromDisk(scratch / "weights", base), scratch)
 
 
 def trainer_settings(parallel: Parallel, config: Mapping[str, Any], seed: int) -> TrainerSettings:

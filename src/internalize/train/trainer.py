@@ -26,6 +26,7 @@ from internalize.train import distributed, saving, shards
 from internalize.train.batch import TrainSequence
 from internalize.train.distributed import ParallelSpec
 from internalize.train.forward import forward_step, run_schedule
+from internalize.train.logprobs import token_logprobs
 from internalize.train.losses import LossSpec, normalisers
 from internalize.train.mcore import (
     DistributedDataParallel,
@@ -201,6 +202,10 @@ class Trainer:
         *sums_of_all, tokens, policy = shards.add_over_ranks([*totals.values(), *counted])
         totals = dict(zip(totals, sums_of_all, strict=True))
         return step_stats(totals, float(grad_norm), int(tokens), int(policy))
+
+    def logprobs(self, sequences: Sequence[Sequence[int]], temperature: float = 1.0) -> list[list[float]]:
+        """See `logprobs.token_logprobs`."""
+        return token_logprobs(self._ddp, sequences, temperature, self.max_tokens)
 
     # Checkpoints
 
