@@ -14,7 +14,7 @@ import pytest
 import torch
 from sharded import CONFIG, model, stacked, write
 
-from internalize.checkpoints import layout, stage
+from internalize.checkpoints import layout
 from internalize.files import write_json, write_text
 from internalize.receipts import Receipt, write_receipt
 from internalize.seeds import rng
