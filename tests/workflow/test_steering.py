@@ -166,7 +166,8 @@ def test_parsing_a_large_study_imports_nothing_heavy(repository: Path, tmp_path:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     # 2000 segments, 50 evals and that of the base, 7 row sets, 2 harvests, and one each of knowledge, base, gate,
-    # numerics, report, archive, page and pictures; beside a job's first output: four gates, the archive's sums, a picture
+    # numerics, report, archive, page and pictures; beside a job's first output: four gates, the archive's sums, and a
+    # picture
     assert done.stdout.split("]") == ["[", f" {2000 + 50 + 1 + 7 + 2 + 8} 6\n"]
 
 
