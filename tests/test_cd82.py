@@ -244,6 +244,19 @@ def test_the_dry_run_plans_every_rule(repository: Path, tmp_path: Path) -> None:
     assert {name: counted[name] for name in (*JOBS, *once)} == {**JOBS, **dict.fromkeys(once, 1)}
 
 
+def test_planning_imports_nothing_heavy(repository: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from internalize.workflow import Plan; from internalize.study import "
+        f"load_study; plan = Plan(load_study(Path({str(repository / STUDY)!r})), Path({str(repository)!r}));"
+        "[plan.spec(name) for name in ('knowledge', 'gate', 'segment')]; plan.targets(); plan.code('segment');"
+        "from internalize.costs.estimate import estimate; from internalize.store import Store;"
+        "estimate(plan, Store(Path('store')));"
+        "print(*sorted({'torch', 'numpy', 'arcengine', 'arc_agi', 'megatron', 'transformers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
 def test_both_ways_to_name_the_study_give_one_plan(repository: Path) -> None:
     import yaml
 

@@ -34,10 +34,12 @@ def archive(
 ) -> None:
     """Pack the study into an archive (called by the rules); a run with unchanged results is not packed again."""
     from internalize.archive.job import run_archive
+    from internalize.budget import spending
     from internalize.store import Store
 
-    settings = read_spec(spec)
-    run_archive(settings, code, named_inputs(input or []), output, folder, Store(store), say, threads)
+    settings, payloads = read_spec(spec), Store(store)
+    with spending(payloads, "archive", "archive"):
+        run_archive(settings, code, named_inputs(input or []), output, folder, payloads, say, threads)
 
 
 def verify(

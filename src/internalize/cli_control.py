@@ -6,6 +6,7 @@ belong to this working directory.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -142,10 +143,8 @@ def register(app: typer.Typer) -> None:
 
 def prefix_of(driver: Driver) -> str | None:
     """`slurm-jobname-prefix` of the profile, or of profiles/slurm."""
-    from internalize.control.drive import profile_settings
-
-    for name in (driver.profile, "slurm"):
-        found = profile_settings(name, driver.repository).get("slurm-jobname-prefix")
+    for one in (driver, replace(driver, profile="slurm")):
+        found = one.settings().get("slurm-jobname-prefix")
         if found:
             return str(found)
     return None
@@ -172,13 +171,13 @@ def plan_and_driver(
     from internalize.control.drive import Driver, profile_config
     from internalize.workflow import Plan
 
-    home = repository()
-    config = {**profile_config(profile, home), **config_of(study, arms, set, steps)}
-    return Plan.from_config(config, home), Driver(home, config, profile, extra)
+    driver = Driver(repository(), {}, profile, extra)
+    config = {**profile_config(driver.settings()), **config_of(study, arms, set, steps)}
+    return Plan.from_config(config, driver.repository), replace(driver, config=config)
 
 
 def _first(plan: Plan, arm: str | None) -> int:
-    from internalize.control.selection import own_steps
+    from internalize.schedule import own_steps
 
     return own_steps(plan.arms[arm]).start if arm in plan.arms else 0
 

@@ -4,9 +4,8 @@ Invariant: built from receipts alone; an iteration counts as complete only if it
 optimizer, tracker and data cursor. Model weights are published one repository an iteration, and only for iterations
 that the study's `convert` has turned into model folders.
 
-A converted iteration is an input called `convert.<arm>.<seed>.<step>` whose payload is (or holds as `model/`) a model
-folder: `config.json`, tokenizer files, `*.safetensors` with their index; `megatron/common.pt`, `args.json`,
-`latest_checkpointed_iteration.txt` and the data cursor beside them are published as they are.
+A converted iteration is an input called `convert.<arm>.<seed>.step<step>`, whose payload is the model folder that is
+published as it is.
 """
 
 from __future__ import annotations

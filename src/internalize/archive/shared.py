@@ -200,6 +200,8 @@ def linked_path(label: str, path: str, spec: Mapping[str, Any]) -> str | None:
     kind, _, rest = label.partition(".")
     if label == "knowledge":
         return f"knowledge-set/{path}"
+    if label == "game":  # its hashes; the file itself is not ours to give
+        return f"game/{path}"
     if label == "base":
         return None if path.endswith(".safetensors") else f"base/{path}"
     if label == "report":

@@ -50,11 +50,6 @@ def troubles(board: Board) -> RenderableType:
     return Group(*parts)
 
 
-def plain_steps(row: Row) -> str:
-    """The steps of a row as signs."""
-    return "".join(SIGNS[state] for _, state in row.steps)
-
-
 def _cells(row: Row) -> tuple[str | Text, ...]:
     steps = Text()
     for at, (phase, state) in enumerate(row.steps):

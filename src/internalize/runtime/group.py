@@ -64,9 +64,9 @@ class TrainerGroup:
         self._ask("load_folder", folder.resolve())
         self.steps = 0
 
-    def load(self, folder: Path, with_optimizer: bool = True) -> int:
+    def load(self, folder: Path) -> int:
         """See `Trainer.load`."""
-        iteration, self.steps = self._ask("load", folder.resolve(), with_optimizer)[0]
+        iteration, self.steps = self._ask("load", folder.resolve())[0]
         return int(iteration)
 
     def save(self, folder: Path, *, iteration: int = 0) -> None:

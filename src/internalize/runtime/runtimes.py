@@ -15,12 +15,13 @@ from internalize.engine.local import LocalEngine
 from internalize.engine.protocol import Engine
 from internalize.games.protocol import Game
 from internalize.language.template import Template
-from internalize.rollout.actor import load_engine, load_hf_state, load_template
+from internalize.rollout.actor import load_hf_state, load_template
 from internalize.runtime.engines import EnginePool
 from internalize.runtime.group import TrainerGroup
 from internalize.runtime.rank import TrainerSettings
 from internalize.runtime.sync import FromDisk, Served, sync
 from internalize.runtime.torchrun import TorchrunRanks
+from internalize.study_parallel import Parallel
 from internalize.train.optimizer import OptimizerSpec
 from internalize.train.trainer import ParallelSpec, Trainer
 
@@ -163,7 +164,7 @@ class Spread:
 
 
 def open_runtime(
-    parallel: Mapping[str, Any] | None,
+    parallel: Parallel,
     base: Path,
     game: Game,
     *,
@@ -172,10 +173,10 @@ def open_runtime(
     max_len: int,
     scratch: Path,
 ) -> tuple[Runtime, Template]:
-    """The runtime of a segment, and the template over its base's vocabulary.
+    """The runtime of a segment, and the template over its base's vocabulary; no weights are loaded yet.
 
     Args:
-        parallel: the study's settings (`study_parallel.Parallel`); None: everything in this process.
+        parallel: the arm's settings.
         base: model folder.
         seed: of the trainer.
         slots, max_len: calls at once, and tokens of a sequence, that play needs.
@@ -185,29 +186,27 @@ def open_runtime(
         UserError: the base does not fit the shape, or Ray is missing.
         WorkerLost: ranks or engines did not come up.
     """
-    if parallel is None or parallel["runtime"] != "ray":
-        engine, template, config = load_engine(base, slots, max_len, game)
-        settings = trainer_settings(parallel, config, seed)
-        if parallel is None or parallel["runtime"] == "inline":
-            return Inline(settings.trainer(), engine), template
-        ranks = TorchrunRanks(parallel["tensor"] * parallel["pipeline"] * parallel["data"], scratch / "ranks.log")
-        trainer = TrainerGroup(ranks, settings)
-        return Spread(trainer, engine, [LocalServed(engine)], FromDisk(scratch / "weights", base), scratch), template
     template, config = load_template(base, game)
-    from internalize.runtime.rays import open_ray
+    settings = trainer_settings(parallel, config, seed)
+    if parallel.runtime == "ray":
+        from internalize.runtime.rays import open_ray
 
-    return open_ray(parallel, trainer_settings(parallel, config, seed), base, slots, max_len, scratch), template
+        return open_ray(parallel, settings, base, slots, max_len, scratch), template
+    engine = LocalEngine(config, slots=slots, max_len=max_len)
+    if parallel.runtime == "inline":
+        return Inline(settings.trainer(), engine), template
+    trainer = TrainerGroup(TorchrunRanks(parallel.ranks, scratch / "ranks.log"), settings)
+    return Spread(trainer, engine, [LocalServed(engine)], FromDisk(scratch / "weights", base), scratch), template
 
 
-def trainer_settings(parallel: Mapping[str, Any] | None, config: Mapping[str, Any], seed: int) -> TrainerSettings:
+def trainer_settings(parallel: Parallel, config: Mapping[str, Any], seed: int) -> TrainerSettings:
     """A trainer's settings from the study's."""
-    if parallel is None:
-        return TrainerSettings(dict(config), OptimizerSpec(), ParallelSpec(), seed)
     shape = ParallelSpec(
-        tp=parallel["tensor"],
-        pp=parallel["pipeline"],
-        recompute=parallel["recompute"] == "full",
-        sequence_parallel=parallel["sequence_parallel"],
-        distributed_optimizer=parallel["distributed_optimizer"],
+        tp=parallel.tensor,
+        pp=parallel.pipeline,
+        recompute=parallel.recompute == "full",
+        sequence_parallel=parallel.sequence_parallel,
+        distributed_optimizer=parallel.distributed_optimizer,
+        precision=parallel.precision,
     )
-    return TrainerSettings(dict(config), OptimizerSpec(), shape, seed, parallel["micro_batch_tokens"])
+    return TrainerSettings(dict(config), OptimizerSpec(), shape, seed, parallel.micro_batch_tokens)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from ring_layout import LAYOUT
+from toolkit_here import need_engine
 
-from internalize.games.arc.engine import INSTALL
 from internalize.games.arc.game import ArcGame
 from internalize.games.arc.ringdip import RingDip
 
@@ -23,7 +23,7 @@ CD82_SHA256 = "dafeabff60a3a99b5c93629f8da0d8f555b873ef16a522247d6197b1b3addbcb"
 @pytest.fixture(scope="session")
 def engine_installed() -> None:
     """Skips, with what to do, unless `arcengine` is here."""
-    pytest.importorskip("arcengine", reason=f"arcengine is not installed. {INSTALL}")
+    need_engine()
 
 
 @pytest.fixture(scope="session")

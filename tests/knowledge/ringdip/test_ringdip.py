@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from ring_layout import LAYOUT, OPPOSITE
+from toolkit_here import need_engine
 
-from internalize.games.arc.engine import INSTALL, game_class
+from internalize.games.arc.engine import game_class
 from internalize.games.arc.game import ArcGame
 from internalize.games.arc.ringdip import RingDip
 from internalize.knowledge.atoms import Atom, Origin, Provenance, merge
@@ -34,7 +35,7 @@ VERIFIED = {
 
 @pytest.fixture(scope="module")
 def game() -> ArcGame:
-    pytest.importorskip("arcengine", reason=f"arcengine is not installed. {INSTALL}")
+    need_engine()
     source = (Path(__file__).parents[2] / "games/arc/ring.py").read_text()
     made = ArcGame(game_class(source, "Ring"), RingDip(LAYOUT), "ring-00000001")
     made.__dict__["levels"] = (2,)  # one level of three keeps the test short
@@ -66,6 +67,9 @@ def test_the_generator_finds_and_verifies_its_atoms(tested: tuple[list[Atom], Te
     atoms, _ = tested
     assert Counter(atom.family for atom in atoms if atom.status == "verified") == VERIFIED
     assert sum(VERIFIED.values()) == 138
+    assert Counter(atom.status for atom in atoms) == {"verified": 138}, "no claim asks for what cannot be met"
+    asked = {condition.probe for atom in atoms for condition in atom.test.pre}
+    assert "small" not in asked, "the small tool follows from the place: asking for it too made walks fail"
 
 
 def test_every_mutated_claim_is_refuted(tested: tuple[list[Atom], Tested]) -> None:

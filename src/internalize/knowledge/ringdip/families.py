@@ -134,28 +134,25 @@ class RingDipFamilies:
 
     def _stroke(self, terms: Terms) -> Draft:
         expect, null = [self._paints(terms["region"], terms["paint"])], [Unchanged(probe=CANVAS)]
-        test = self._painting(terms, [], DIP, expect, null)
+        test = self._painting(terms, DIP, expect, null)
         return Draft(sentence("stroke", terms), "action_effect", self._scope(terms), test, [terms["region"]])
 
     def _tap(self, terms: Terms) -> Draft:
-        there: list[Condition] = [Eq(probe=SMALL, value=True)]
         expect: list[Expect] = [self._paints(terms["region"], terms.get("paint"))]
         null: list[Null] = [Unchanged(probe=CANVAS)]
         word = f"tap:{terms['station']}"
-        test = self._painting(terms, there, word, expect, null)
+        test = self._painting(terms, word, expect, null)
         family = "dab" if "paint" in terms else "tap"
         return self._draft(family, "action_effect", terms, self._scope(terms), test)
 
-    def _painting(
-        self, terms: Terms, there: list[Condition], word: str, expect: Sequence[Expect], null: Sequence[Null]
-    ) -> Experiment:
+    def _painting(self, terms: Terms, word: str, expect: Sequence[Expect], null: Sequence[Null]) -> Experiment:
         """A stroke with a paint, or with any; a blank one is put over another, since on a blank canvas it shows not."""
         if terms.get("paint") == self.blank:
-            pre: list[Condition] = [*self._at(terms), *there, Ne(probe=PAINT, value=self.blank)]
+            pre: list[Condition] = [*self._at(terms), Ne(probe=PAINT, value=self.blank)]
             setup = [word, f"click:{terms['click']}"]
         else:
             paint = Eq(probe=PAINT, value=terms["paint"]) if "paint" in terms else Ne(probe=PAINT, value=self.blank)
-            pre, setup = [*self._at(terms), *there, paint], []
+            pre, setup = [*self._at(terms), paint], []
         return Experiment(pre=pre, max_walk=WALK, setup=setup, do=[word], expect=list(expect), null=list(null))
 
     def _paints(self, region: str, paint: int | None) -> Paints:
