@@ -67,7 +67,7 @@ def _attention(spec: Spec, model: Path, work: Path) -> Verdict:
 
 
 def _delta(spec: Spec, model: Path, work: Path) -> Verdict:
-    config = ModelFolder(model).config()
+    config: Any = ModelFolder(model).config()
     _, kept = layer_kinds(config, "linear_attention")
     shape = DeltaShape(
         int(config.get("linear_num_value_heads", spec["heads"])),
