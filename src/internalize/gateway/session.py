@@ -94,9 +94,6 @@ class Refused(UserError):
         super().__init__(f"{reason}: {what}")
         self.reason = reason
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Refused, (self.reason, self.what))
-
 
 class Session:
     """The gateway's side of an episode. All methods but the constructor run in the gateway's event loop."""

@@ -13,15 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from internalize.engine.folder import ModelFolder
 from internalize.engine.local import LocalEngine
 from internalize.errors import UserError
-from internalize.files import read_json
 from internalize.numerics.attention import AttentionShape, attention_gate, attention_kernel
 from internalize.numerics.delta import DeltaShape, delta_gate, delta_kernel
 from internalize.numerics.engines import Subject, built, cutting, engine_gate, fixed_prompts, local_engine
 from internalize.numerics.reference import Reference, TorchReference, TransformersReference
 from internalize.numerics.verdict import Case, Verdict
-from internalize.rollout.actor import load_hf_state
 from internalize.seeds import rng
 
 LR = 1e-3
@@ -52,7 +51,7 @@ def run_gate(spec: Spec, model: Path, work: Path) -> Verdict:
 
 
 def _attention(spec: Spec, model: Path, work: Path) -> Verdict:
-    config = read_json(model / "config.json")
+    config = ModelFolder(model).config()
     own, kept = layer_kinds(config, "full_attention")
     heads, groups = int(config["num_attention_heads"]), int(config["num_key_value_heads"])
     sizes = sorted({int(config.get("head_dim") or config["hidden_size"] // heads), *spec["head_dims"]})
@@ -67,7 +66,7 @@ def _attention(spec: Spec, model: Path, work: Path) -> Verdict:
 
 
 def _delta(spec: Spec, model: Path, work: Path) -> Verdict:
-    config = read_json(model / "config.json")
+    config: Any = ModelFolder(model).config()
     _, kept = layer_kinds(config, "linear_attention")
     shape = DeltaShape(
         int(config.get("linear_num_value_heads", spec["heads"])),
@@ -81,7 +80,7 @@ def _delta(spec: Spec, model: Path, work: Path) -> Verdict:
 
 
 def _engine(spec: Spec, model: Path, work: Path) -> Verdict:
-    config, state = read_json(model / "config.json"), load_hf_state(model)
+    config, state = ModelFolder(model).config(), ModelFolder(model).state()
     reference: Reference
     reference = TorchReference(config, state) if spec["reference"] == "torch" else TransformersReference(model)
     prompts = fixed_prompts(int(config["vocab_size"]), spec["prompts"])
@@ -108,7 +107,7 @@ def _logprobs(spec: Spec, model: Path, work: Path) -> Verdict:
     from internalize.numerics.logprobs import logprobs_gate
     from internalize.numerics.trainers import learner, open_trainer, said
 
-    config = read_json(model / "config.json")
+    config = ModelFolder(model).config()
     prompts = fixed_prompts(int(config["vocab_size"]), spec["prompts"])
     room = max(spec["prompts"]) + spec["new_tokens"]
     cases: tuple[Case, ...] = ()
@@ -131,7 +130,7 @@ def _moments(spec: Spec, model: Path, work: Path) -> Verdict:
     from internalize.train.logprobs import policy_sequence
     from internalize.train.trainer import LossSpec, Trainer
 
-    config, state = read_json(model / "config.json"), load_hf_state(model)
+    config, state = ModelFolder(model).config(), ModelFolder(model).state()
     batches = [
         [policy_sequence(tokens, episode=f"{number}") for tokens in fixed_prompts(int(config["vocab_size"]), lengths)]
         for number, lengths in enumerate(([20, 33], [41], [15, 27]))
@@ -157,7 +156,7 @@ def _moments(spec: Spec, model: Path, work: Path) -> Verdict:
 def _sync(spec: Spec, model: Path, work: Path) -> Verdict:
     from internalize.numerics.sync import served_hashes, sync_gate
 
-    config, state = read_json(model / "config.json"), load_hf_state(model)
+    config, state = ModelFolder(model).config(), ModelFolder(model).state()
     names = [f"local {number}" for number in range(spec["engines"])]
     engines = {name: local_engine(config, state, 1, 8) for name in names}
     after = _moved(state)  # as after an optimizer step: every tensor differs from what the engines hold

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from internalize.engine.folder import ModelFolder
 from internalize.engine.local import LocalEngine
 from internalize.engine.protocol import Engine
 from internalize.games.protocol import Game
 from internalize.language.template import Template
-from internalize.rollout.actor import load_hf_state, load_template
+from internalize.rollout.actor import load_template
 from internalize.runtime.engines import EnginePool
 from internalize.runtime.group import TrainerGroup
 from internalize.runtime.rank import TrainerSettings
@@ -68,7 +69,7 @@ class Inline:
 
     def load_base(self, folder: Path) -> None:
         """See `Runtime`."""
-        self.trainer.load_hf(load_hf_state(folder))
+        self.trainer.load_hf(ModelFolder(folder).state())
 
     def sync(self, version: str) -> None:
         """See `Runtime`."""
@@ -96,7 +97,7 @@ class LocalServed:
 
     def load(self, folder: Path, version: str) -> None:
         """Replaces its weights."""
-        self._engine.update_weights(load_hf_state(folder), version)
+        self._engine.update_weights(ModelFolder(folder).state(), version)
 
     def served(self) -> tuple[str, dict[str, str]]:
         """Version and hashes of what it computes with."""
