@@ -16,9 +16,8 @@ import yaml
 from internalize.archive.inventory import Model, models
 from internalize.archive.layout import README
 from internalize.archive.manifest import Manifest, entry, hash_file, write_manifests
-from internalize.archive.sources import link
 from internalize.errors import UserError
-from internalize.files import write_text
+from internalize.files import link, write_text
 from internalize.receipts import Receipt
 from internalize.store import Store
 
