@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from internalize.evals.guard import GuardThresholds
 from internalize.files import write_json
@@ -95,6 +95,16 @@ class Rollout(Played):
     """Sampling temperature; log-probs are taken at it too."""
     max_new_tokens: Count = 32
     """Tokens a reply may have."""
+    max_context: Annotated[int, Field(ge=64)] | None = None
+    """Most tokens of an episode, of a row and of what an engine serves; null: 512."""
+
+    @model_serializer(mode="wrap")
+    def _defaults_left_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = handler(self)
+        for key in ("harness", "max_context"):
+            if getattr(self, key) is None:
+                written.pop(key, None)
+        return written
 
 
 class Evals(Played):

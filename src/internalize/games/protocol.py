@@ -112,4 +112,8 @@ class Game(Protocol):
         only."""
 
     def advice(self, state: Any) -> Advice:
-        """The next step of a player who knows the true rules. Evals and audits only; ValueError if done."""
+        """The next step of a player who knows the true rules, all of it empty where nobody does. Evals and audits only;
+        ValueError if done."""
+
+    def place(self, state: Any, word: str) -> str | None:
+        """The place that a call acts at, by the name that facts have for it; None if it acts at none."""

@@ -26,7 +26,7 @@ from internalize.games.protocol import Game
 from internalize.games.session import GameSession
 from internalize.games.shaping import ShapingWeights, shaped_return
 from internalize.harness.episode import CallRecord, Episode, EpisodePlan
-from internalize.language.template import Template
+from internalize.language.dialogue import Dialogue
 from internalize.seeds import np_rng, rng
 
 CONTEXT, ABORTED = "context", "aborted"
@@ -39,7 +39,7 @@ class InProcess:
 
     engine: Engine
     game: Game
-    template: Template
+    template: Dialogue
     sampling: SamplingParams
     shaping: ShapingWeights = field(default_factory=ShapingWeights)
     max_context: int = 512
@@ -119,7 +119,7 @@ class InProcess:
 def play(
     engine: Engine,
     game: Game,
-    template: Template,
+    template: Dialogue,
     plans: Sequence[EpisodePlan],
     *,
     sampling: SamplingParams,
@@ -139,7 +139,7 @@ class _Live:
     def __init__(
         self,
         game: Game,
-        template: Template,
+        template: Dialogue,
         plan: EpisodePlan,
         seed_key: tuple[int | str, ...],
         knowledge: Sequence[str] | None,
@@ -152,7 +152,7 @@ class _Live:
         self.unknown_words = 0
         facts = list(knowledge or ())
         rng(*seed_key, "facts", plan.id).shuffle(facts)
-        self.prompt = self._user(self.session.observe(), facts)
+        self.prompt = self._counted(template.user(self.session.observe(), facts))
 
     @property
     def over(self) -> bool:
@@ -190,7 +190,8 @@ class _Live:
             )
         )
         if not self.over:
-            self.prompt = [*self.prompt, *completion.output_ids, *self._user(observation)]
+            told = self._counted(self.template.result(observation, completion.output_ids))
+            self.prompt = [*self.prompt, *completion.output_ids, *told]
 
     def fail(self, failure: BaseException) -> None:
         """End as invalid: there is no reply."""
@@ -226,8 +227,6 @@ class _Live:
         self.journal.append(row.model_dump())
         return row.result.observation
 
-    def _user(self, text: str, knowledge: Sequence[str] | None = None) -> list[int]:
-        before = self.template.vocab.unknown
-        ids = self.template.user(text, knowledge)
-        self.unknown_words += self.template.vocab.unknown - before
+    def _counted(self, ids: list[int]) -> list[int]:
+        self.unknown_words += self.template.unreadable(ids)
         return ids

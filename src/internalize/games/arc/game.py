@@ -76,7 +76,7 @@ class ArcGame:
     @property
     def training_levels(self) -> tuple[int, ...]:
         """Levels that are trained on."""
-        return self.board.training_levels
+        return tuple(level for level in self.board.training_levels if level in self.levels)
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
@@ -173,7 +173,13 @@ class ArcGame:
     def advice(self, state: ArcState) -> Advice:
         if state.done:
             raise ValueError("the episode is over")
-        return Advice((), self.board.plan(state.frame)[0], ())
+        try:
+            return self.board.advice(state.frame)
+        except ValueError:
+            return Advice((), "", ())  # nobody knows what to do here
+
+    def place(self, state: ArcState, word: str) -> str | None:
+        return self.board.place(state.frame, word)
 
     # The engines behind the states
 

@@ -114,6 +114,9 @@ class DipWheel:
     def advice(self, state: DipState) -> Advice:
         return player.advise(state, self.rules)
 
+    def place(self, state: DipState, word: str) -> str | None:
+        return word.rpartition(":")[2]
+
 
 def from_settings(rules: Any = None, **unknown: Any) -> DipWheel:
     """The game of the study file's `game` section: `rules: {stations: {N: left, ..}, pots: {a: blue, ..}}` or
