@@ -85,7 +85,11 @@ def test_a_conversation_is_cut_and_read_back(chat: ChatTemplate) -> None:
     pieces = chat.split(tokens)
     assert [token for user, reply in pieces for token in (*user, *reply)] == tokens
     assert [reply for _, reply in pieces] == [first, chat.ended(later), first]
-    assert [chat.read_user(user) for user, _ in pieces] == [("level 1", FACTS), ("level 1, 18", []), ("level 1, 17", [])]
+    assert [chat.read_user(user) for user, _ in pieces] == [
+        ("level 1", FACTS),
+        ("level 1, 18", []),
+        ("level 1, 17", []),
+    ]
     assert chat.read_user(read[2]) == ("level 1, 17", [])
 
 

@@ -25,7 +25,20 @@ from internalize.study import load_study
 from internalize.workflow import Plan
 
 HERE = Path(__file__).parent
-ROWS = "taught own again cited plain masked first stated called asked judged labelled".split()
+ROWS = [
+    "taught",
+    "own",
+    "again",
+    "cited",
+    "plain",
+    "masked",
+    "first",
+    "stated",
+    "called",
+    "asked",
+    "judged",
+    "labelled",
+]
 
 
 class Run:
@@ -58,7 +71,9 @@ def run(repository: Path, hub_model: Path, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("study")
     game = folder / "ring.py"
     source = (repository / "tests/games/arc/ring.py").read_text()
-    game.write_text(source.replace("class Bar(", "LEVELS = LEVELS[:1]  # one level keeps the test short\n\n\nclass Bar("))
+    game.write_text(
+        source.replace("class Bar(", "LEVELS = LEVELS[:1]  # one level keeps the test short\n\n\nclass Bar(")
+    )
     names = {path.name: {} for path in hub_model.iterdir()}
     text = (HERE / "hub.yaml").read_text()
     for word, value in {
