@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,14 @@ def test_prompts_are_those_of_transformers(chat: ChatTemplate, hub_model: Path) 
 
 @pytest.mark.parametrize(
     ("think", "call", "say"),
-    [("", "up", None), ("turn it", "click:22", None), ("hm", 'act:["ACTION6",1,2]', None), ("hm", "status", None)]
-    + [("because", None, "It paints the top."), ("", None, "true")],
+    [
+        ("", "up", None),
+        ("turn it", "click:22", None),
+        ("hm", 'act:["ACTION6",1,2]', None),
+        ("hm", "status", None),
+        ("because", None, "It paints the top."),
+        ("", None, "true"),
+    ],
 )
 def test_what_is_written_is_read(chat: ChatTemplate, think: str, call: str | None, say: str | None) -> None:
     reply = chat.reply_ids(think, call=call, say=say)
@@ -85,7 +92,8 @@ def test_a_conversation_is_cut_and_read_back(chat: ChatTemplate) -> None:
     pieces = chat.split(tokens)
     assert [token for user, reply in pieces for token in (*user, *reply)] == tokens
     assert [reply for _, reply in pieces] == [first, chat.ended(later), first]
-    assert [chat.read_user(user) for user, _ in pieces] == [("level 1", FACTS), ("level 1, 18", []), ("level 1, 17", [])]
+    shown = [chat.read_user(user) for user, _ in pieces]
+    assert shown == [("level 1", FACTS), ("level 1, 18", []), ("level 1, 17", [])]
     assert chat.read_user(read[2]) == ("level 1, 17", [])
 
 
@@ -98,11 +106,11 @@ def test_a_recital_stands_at_the_top(chat: ChatTemplate) -> None:
 
 
 def test_offsets_are_those_of_the_text(chat: ChatTemplate) -> None:
-    ids = chat.encode("paint é and – 9")
+    ids = chat.encode("paint é and ¼ 9")
     text, offsets = chat.decode(ids), chat.offsets(ids)
     assert offsets[0][0] == 0
     assert offsets[-1][1] == len(text)
-    assert all(a[1] == b[0] for a, b in zip(offsets, offsets[1:], strict=False))
+    assert all(a[1] == b[0] for a, b in pairwise(offsets))
 
 
 def test_calls_without_a_word_are_spelled() -> None:

@@ -1,7 +1,7 @@
 """A model folder as the hub has them, made for tests: a Qwen3 with a byte-level BPE and a chat template of its own.
 
-The weights are a table of which token follows which, so the untrained model thinks a word and makes one of a few calls; it
-is a whole Qwen3 all the same, and training moves all of it. Template and text are written here.
+The weights are a table of which token follows which, so the untrained model thinks a word and makes one of a few calls;
+it is a whole Qwen3 all the same, and training moves all of it. Template and text are written here.
 """
 
 from __future__ import annotations

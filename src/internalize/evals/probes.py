@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -63,14 +63,13 @@ class Facts:
     """How facts are said."""
 
     @classmethod
-    def of(
-        cls, true: Iterable[str], held_out: Iterable[str], sayings: Sayings, sayable: Callable[[str], bool], seed: int
-    ) -> Facts:
-        """`sayable`: can the model say this word?"""
+    def of(cls, true: Iterable[str], held_out: Iterable[str], sayings: Sayings, seed: int) -> Facts:
+        """The facts of a knowledge set; a false fact must be one that can be said."""
         facts = tuple(sorted({*true, *held_out}))
         places = sorted({place_of(fact) for fact in facts})
         rivals = {
-            fact: tuple(w for p in places if (w := f"{subject_of(fact)}@{p}") != fact and sayable(w)) for fact in facts
+            fact: tuple(w for p in places if (w := f"{subject_of(fact)}@{p}") != fact and w in sayings.facts)
+            for fact in facts
         }
         false = {fact: rng("probe", "false", seed, fact).choice(wrong) for fact, wrong in rivals.items() if wrong}
         return cls(facts, frozenset(held_out), false, rivals, sayings)

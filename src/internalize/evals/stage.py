@@ -78,7 +78,7 @@ def _measure(
     knowledge = inputs["knowledge"]
     true = knowledge.facts["prompt_facts"]
     sayings = load_sayings(knowledge.payload, knowledge.facts)
-    facts = Facts.of(true, knowledge.facts["held_out_facts"], sayings, template.sayable, evals["seed"])
+    facts = Facts.of(true, knowledge.facts["held_out_facts"], sayings, evals["seed"])
     probes = ProbeSet(game, template, facts, list(read_jsonl(knowledge.payload / "recall.jsonl")), evals["seed"])
     plans = single_plans("eval", evals["seed"], evals["episodes"], evals["levels"])
     measured = _measurable(spec["steps"], inputs)

@@ -118,9 +118,6 @@ class ChatTemplate:
     def unreadable(self, ids: Sequence[int]) -> int:
         return 0
 
-    def sayable(self, text: str) -> bool:
-        return True
-
     # What the model reads
 
     def task(self, text: str, knowledge: Sequence[str] | None = None) -> str:

@@ -61,9 +61,6 @@ class Dialogue(Protocol):
     def unreadable(self, ids: Sequence[int]) -> int:
         """How many ids stand for words that the model has no token for."""
 
-    def sayable(self, text: str) -> bool:
-        """Can the model read and write this?"""
-
     # What the model reads
 
     def task(self, text: str, knowledge: Sequence[str] | None = None) -> str:

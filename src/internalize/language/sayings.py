@@ -25,6 +25,10 @@ class Sayings(Protocol):
     """The wordings of one knowledge set's facts."""
 
     @property
+    def facts(self) -> Collection[str]:
+        """Every fact that can be said, true or false."""
+
+    @property
     def places(self) -> Sequence[Sequence[str]]:
         """Groups of places; a fact is mistaken for one about another place of its group."""
 
@@ -101,6 +105,7 @@ class SentenceSayings:
 
     def __init__(self, said: Mapping[str, str], places: Sequence[Sequence[str]] = ()) -> None:
         self.said = dict(said)
+        self.facts = frozenset(said)
         self.places = tuple(map(tuple, places))
         self._facts = {_plain(sentence): fact for fact, sentence in said.items()}
         each = (r"\s+".join(map(re.escape, words.split())) for words in sorted(self._facts, key=len, reverse=True))

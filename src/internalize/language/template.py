@@ -61,9 +61,6 @@ class Template:
     def unreadable(self, ids: Sequence[int]) -> int:
         return list(ids).count(self._unk)
 
-    def sayable(self, text: str) -> bool:
-        return all(word in self.vocab for word in text.split())
-
     def task(self, text: str, knowledge: Sequence[str] | None = None) -> str:
         """`[know F1 .. Fn] text`. No facts, no `know`."""
         front = [markup.KNOW, *knowledge] if knowledge else []

@@ -19,7 +19,7 @@ def build(context: RowContext, settings: dict[str, Any]) -> list[SftRow]:
     rows = []
     for row in context.parent:
         mask = fact_mask(row.tokens, context.template, context.knowledge.sayings)
-        mask = [hidden or bool(mark) for hidden, mark in zip(mask, row.cite, strict=True)]  # what was put in is knowledge
+        mask = [hidden or bool(mark) for hidden, mark in zip(mask, row.cite, strict=True)]  # put in: knowledge
         weights = [0.0 if hidden else weight for weight, hidden in zip(row.weights, mask, strict=True)]
         if not any(weights):
             context.dropped_episodes["nothing but knowledge"] += 1
