@@ -19,7 +19,9 @@ from internalize.costs.jobs import Job, jobs_of
 from internalize.files import write_text
 from internalize.inputs import input_name, named_inputs
 from internalize.receipts import Receipt, ancestors, read_receipt
+from internalize.report.page import write_page
 from internalize.report.publish import publish
+from internalize.report.results import read_results
 from internalize.stages import run_stage
 from internalize.store import Store
 from internalize.threads import one_thread
@@ -67,6 +69,8 @@ def _run(plan: Plan, store: Store, job: Job, made: dict[str, Receipt]) -> None:
     output, code = Path(job.output), plan.code(job.stage)
     if job.rule == "segment":
         run_segment(job.spec, code, _inputs(job), output, store, print)
+    elif job.rule == "page":
+        write_page(read_results(Path("results"), store.root), output, False, print)
     elif job.rule == "archive":
         run_archive(job.spec, code, _inputs(job), output, Path("results/archive"), store, print, 1)
     else:
