@@ -25,7 +25,7 @@ from internalize.engine.protocol import Engine, SamplingParams
 from internalize.errors import UserError
 from internalize.files import write_json
 from internalize.games.protocol import Game
-from internalize.games.shaping import ShapingWeights, shaped_return
+from internalize.games.shaping import ShapingWeights
 from internalize.gateway.backend import EngineThread
 from internalize.gateway.calls import CallRow
 from internalize.gateway.dialect import ClosedDialect
@@ -34,7 +34,7 @@ from internalize.gateway.server import MODEL, Gateway
 from internalize.gateway.session import Opening, Session
 from internalize.harness import mcp_names
 from internalize.harness.agent import Agent, Errand, mcp_config
-from internalize.harness.episode import CallRecord, Episode, EpisodePlan
+from internalize.harness.episode import CallRecord, Episode, EpisodePlan, need_distinct, told
 from internalize.harness.game_service import GameService
 from internalize.harness.installs import Install, pinned
 from internalize.harness.process import Exit, run
@@ -42,7 +42,6 @@ from internalize.harness.seat import Seat
 from internalize.harness.validity import Facts, judge
 from internalize.language import markup
 from internalize.language.template import Template
-from internalize.seeds import rng
 
 SECRET = "***"
 
@@ -93,8 +92,7 @@ class CliHarness:
     ) -> list[Episode]:
         """Play all plans, `parallel` at a time and at most as many as the engine has slots, and return their
         episodes in order. Raises UserError when two plans share an id or an episode's folder exists."""
-        if len({plan.id for plan in plans}) != len(plans):
-            raise UserError("two episodes of one rollout share an id", expected="distinct ids")
+        need_distinct(plans)
         with ExitStack() as stack:
             kept = record or self.folder
             folder = kept or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="episodes-")))
@@ -151,8 +149,7 @@ class _Room:
 
     def _opening(self, plan: EpisodePlan, seat: Seat, place: Path) -> Opening:
         harness = self.harness
-        facts = list(self.knowledge)
-        rng(*self.seed_key, "facts", plan.id).shuffle(facts)  # as in process
+        facts = told(plan, self.seed_key, self.knowledge)
         front = [markup.KNOW, *facts] if facts else []
         task = " ".join([*front, seat.observe()])
         return Opening(
@@ -204,20 +201,9 @@ class _Room:
             )
 
     def _episode(self, plan: EpisodePlan, session: Session, seat: Seat, reason: str | None) -> Episode:
-        outcome = seat.outcome()
-        components = shaped_return(outcome, self.harness.shaping)
-        returned = components.pop("return")
-        return Episode(
-            plan=plan,
-            calls=call_records(session.rows, session.observations, seat.results, session.opening.sampling),
-            journal=seat.journal,
-            outcome=outcome,
-            components=components,
-            returned=returned,
-            valid=reason is None,
-            reason=reason,
-            unknown_words=session.unknown_words,
-        )
+        calls = call_records(session.rows, session.observations, seat.results, session.opening.sampling)
+        shaping = self.harness.shaping
+        return Episode.ended(plan, calls, seat.journal, seat.outcome(), shaping, reason, session.unknown_words)
 
 
 def call_records(
