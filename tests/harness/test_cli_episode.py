@@ -39,8 +39,8 @@ def run(game: Game, template: Template, scripted: Any, tmp_path: Path) -> Callab
         engine = more.pop("engine", None) or scripted({plan.id: script for plan in plans})
         agent = Double(how, more.pop("first_request", None))
         sampling = SamplingParams(0.0, 8, (template.stop_id,))
-        harness = CliHarness(agent, engine, game, template, sampling, folder=tmp_path / "episodes", **more)
-        return harness.play(plans, seed_key=("test",), knowledge=knowledge)
+        harness = CliHarness(agent, engine, game, template, sampling, **more)
+        return harness.play(plans, seed_key=("test",), knowledge=knowledge, record=tmp_path / "episodes")
 
     return run
 

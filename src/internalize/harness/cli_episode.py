@@ -58,8 +58,6 @@ class CliHarness:
     shaping: ShapingWeights = field(default_factory=ShapingWeights)
     max_context: int = 512
     """Most tokens of a conversation; the engine's `max_len` bounds it too."""
-    folder: Path | None = None
-    """Where the episodes' folders go if `play` is told nothing else; None keeps none."""
     parallel: int = 2
     """Episodes at once; each takes about 0.3 GB."""
     seconds: float = 600.0
@@ -94,8 +92,7 @@ class CliHarness:
         episodes in order. Raises UserError when two plans share an id or an episode's folder exists."""
         need_distinct(plans)
         with ExitStack() as stack:
-            kept = record or self.folder
-            folder = kept or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="episodes-")))
+            folder = record or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="episodes-")))
             backend = EngineThread(self.engine, self.together)
             stack.callback(backend.close)
             gateway = stack.enter_context(Gateway(backend, ClosedDialect(self.template)))
