@@ -99,13 +99,7 @@ class Session:
     """The gateway's side of an episode. All methods but the constructor run in the gateway's event loop."""
 
     def __init__(self, opening: Opening, table: Table, dialect: Dialect, backend: Backend) -> None:
-        if dialect.stop_id not in opening.sampling.stop_ids:
-            raise UserError(
-                "a reply would not stop at its end token",
-                where="sampling.stop_ids",
-                expected=f"{dialect.stop_id} among them",
-                got=str(opening.sampling.stop_ids),
-            )
+        opening.sampling.need_stop(dialect.stop_id)
         self.opening, self.table = opening, table
         self.rows: list[CallRow] = []
         self.observations: list[str | None] = []
