@@ -165,7 +165,7 @@ def test_our_own_gateway_is_such_an_endpoint(game: DipWheel, template: Template,
         fields: dict[str, Any] = {"max_context": 256, "record": tmp_path / "calls.jsonl", "seed_key": ("endpoint",)}
         gateway.open(Opening(id=plan.id, task=seat.observe(), sampling=sampling, **fields), seat)
         endpoint = Endpoint(gateway.url(plan.id) + "/v1", model="policy", key=gateway.key)
-        _, replies, reason = converse(endpoint, seat, endpoints.brief(game, plan.level, []))
+        _, replies, reason = converse(endpoint, seat, endpoints.brief(game, []))
         endpoint.close()
         lines.close()
     backend.close()

@@ -3,8 +3,8 @@
 Invariant: whatever the endpoint answers, every tool call that the game saw is in the episode's journal, and an episode
 that the endpoint broke off is kept, named and not counted.
 
-There are no token ids here, so nothing of this can be trained on. How a reply is taken: each of its calls is carried out
-and answered, one after the other; a reply without a call ends the episode, as a text answer does everywhere.
+There are no token ids here, so nothing of this can be trained on. How a reply is taken: each of its calls is carried
+out and answered, one after the other; a reply without a call ends the episode, as a text answer does everywhere.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def play_endpoint(
         lines = Lines(place / JOURNAL)
         try:
             seat = Seat(game, plan.level, plan.seed, lines)
-            messages, replies, reason = converse(endpoint, seat, brief(game, plan.level, told))
+            messages, replies, reason = converse(endpoint, seat, brief(game, told))
         finally:
             lines.close()
         write_jsonl(place / TRANSCRIPT, messages)
@@ -194,15 +194,12 @@ def converse(endpoint: Endpoint, seat: Seat, system: str) -> tuple[list[dict[str
     return messages, MAX_TURNS, TURNS
 
 
-def brief(game: Game, level: int, told: Sequence[str]) -> str:
-    """What the system message says: the task, the actions' names, and what is known."""
-    actions = game.actions(game.start(level, 0))
-    names = ", ".join(f"{one.action_type}{' (with x and y)' if one.requires_coordinates else ''}" for one in actions)
+def brief(game: Game, told: Sequence[str]) -> str:
+    """What the system message says: the task, how to read the screen, and what is known."""
     known = "".join(f"\n- {sentence}" for sentence in told)
     return (
-        "You play a game by its tools, one call a turn. Clear the level: make the picture under way (C) equal to the "
-        "target (T) in as few acts as possible; acts are limited, and what each action does is for you to find out. "
-        f"Actions of `act`: {names}. A reply without a tool call ends the game."
+        "You play a game by its tools, one call a turn. Clear the level in as few acts as possible; what each action "
+        f"does is for you to find out. {game.legend()} A reply without a tool call ends the game."
         + (f"\nWhat is known about the game:{known}" if told else "")
     )
 
