@@ -69,6 +69,15 @@ class Knowledge(Settings):
     """Atoms and forms kept for the probes."""
     exploration: Exploration = Exploration()
     """Traces that candidates come from."""
+    wording: Literal["sentences"] | None = None
+    """`sentences`: said in English, for a base with an open vocabulary; null: in the game's own words."""
+
+    @model_serializer(mode="wrap")
+    def _default_left_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = handler(self)
+        if self.wording is None:
+            written.pop("wording", None)
+        return written
 
 
 class Harvest(Played):

@@ -86,6 +86,9 @@ class Game(Protocol):
     def idle(self, state: Any) -> Any:
         """State after an act of the budget was spent without a move (a look, an unusable reply)."""
 
+    def legend(self) -> str:
+        """How to read the screen, the goal and the names of the actions, in English; nothing about the hidden rules."""
+
     def observe(self, state: Any) -> str:
         """The text a player reads: words of `words()` only."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -51,6 +51,8 @@ class KnowledgeSettings(BaseModel):
     seed: int = 0
     held_out: HoldOutSettings = HoldOutSettings()
     exploration: ExplorationSettings = ExplorationSettings()
+    wording: Literal["sentences"] | None = None
+    """`sentences`: said in English, to a model with an open vocabulary; None: in the game's own words."""
 
 
 def build(folder: Path, spec: Mapping[str, Any], inputs: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
@@ -68,7 +70,8 @@ def build(folder: Path, spec: Mapping[str, Any], inputs: Mapping[str, Any], prog
         UserError: bad settings, or the verified atoms do not give one fact a subject.
     """
     game, settings = _settings(spec)
-    lexicon = lexicon_of(game)
+    english = settings.wording == "sentences"
+    lexicon = lexicon_of(game, english)
     held = settings.held_out
     check_subjects(held, lexicon.subjects())
     verifier = Verifier(game, trials=settings.trials, min_counted=settings.min_counted, seed=settings.seed)
@@ -79,7 +82,7 @@ def build(folder: Path, spec: Mapping[str, Any], inputs: Mapping[str, Any], prog
     tried = [*first, *composed]
 
     atoms = mark(_verified(tried), held)
-    recaller = Recaller(lexicon, game.words(), tested.mutants, held.subjects, held.forms)
+    recaller = Recaller(lexicon, () if english else game.words(), tested.mutants, held.subjects, held.forms)
     atoms = [atom.model_copy(update={"recall": recaller.forms(atom)}) for atom in atoms]
     ledger = merge([*tried, *tested.mutated()])
     covered = coverage(atoms, lexicon)

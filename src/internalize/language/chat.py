@@ -48,17 +48,21 @@ class ChatTemplate:
         source: the template's text (Jinja).
         special: names that templates use (`bos_token`, `eos_token`).
         calls: the calls of the game, every one of which has a word.
+        legend: how the game's screen is read; part of the system message.
     """
 
     canonical = False
     answer_tokens = 256
 
-    def __init__(self, tokenizer: Any, source: str, special: Mapping[str, str], calls: CallTable) -> None:
+    def __init__(
+        self, tokenizer: Any, source: str, special: Mapping[str, str], calls: CallTable, legend: str = ""
+    ) -> None:
         self.calls = calls
         self._tokenizer = tokenizer
         self._special = dict(special)
         self._template = _compiled(source)
-        asked = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": MARK}]
+        system = f"{SYSTEM} {legend}".rstrip()
+        asked = [{"role": "system", "content": system}, {"role": "user", "content": MARK}]
         opened = self._render(asked)
         self._before, self._after = _cut(opened, MARK)
         self._prompt = opened[len(self._render(asked, prompt=False)) :]
@@ -70,7 +74,7 @@ class ChatTemplate:
         self._stop = self.decode([self.stop_id])
 
     @classmethod
-    def load(cls, folder: Path, calls: CallTable) -> ChatTemplate:
+    def load(cls, folder: Path, calls: CallTable, legend: str = "") -> ChatTemplate:
         """The tokenizer of a model folder.
 
         Raises:
@@ -94,7 +98,7 @@ class ChatTemplate:
                 expected=f"{own.name}, or one in its tokenizer_config.json",
             )
         special = {key: _content(value) for key, value in settings.items() if key.endswith("_token") and value}
-        return cls(Tokenizer.from_file(str(folder / "tokenizer.json")), source, special, calls)
+        return cls(Tokenizer.from_file(str(folder / "tokenizer.json")), source, special, calls, legend)
 
     @property
     def size(self) -> int:

@@ -35,7 +35,7 @@ def load_dialogue(folder: Path, game: Game | None = None) -> Dialogue:
         raise UserError("a model with an open vocabulary needs a game to talk about", where=str(folder))
     from internalize.language.chat import ChatTemplate
 
-    return ChatTemplate.load(folder, CallTable(game.call_words(), spelled=True))
+    return ChatTemplate.load(folder, CallTable(game.call_words(), spelled=True), game.legend())
 
 
 def _is_closed(folder: Path) -> bool:

@@ -136,6 +136,15 @@ class ArcGame:
             raise ValueError("the episode is over")
         return state._replace(acts=state.acts + 1)
 
+    def legend(self) -> str:
+        names = [f"{name} with x and y" if number == COMPLEX else name for name, number in self._numbers.items()]
+        return (
+            f"The screen has {SIZE} rows of {SIZE} cells in colours 0 to 15. It is shown as runs, equal rows on one "
+            "line: `2-4: 5x20 4x44` says that rows 2 to 4 begin with 20 cells of colour 5. x counts columns, y rows, "
+            "from 0. "
+            f"The level must be cleared before the acts run out. Actions of `act`: {', '.join(names)}."
+        )
+
     def observe(self, state: ArcState) -> str:
         left = state.budget - state.acts
         return f"level {state.level}, {left} acts left\n{run_length(state.frame, self.hud_rows)}"
