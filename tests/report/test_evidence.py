@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 from pathlib import Path
 
 import pytest
+from cells import disagreements, rows_of, wrong_costs
 from disk import Disk
 from typer.testing import CliRunner
 
 from internalize.cli import app
 from internalize.errors import CorruptPayload, MissingPayload, UserError
-from internalize.report.evidence import BY_STEP, COSTS, TABLES, Evidence, Ref, table_path
+from internalize.report.evidence import COSTS, TABLES, Evidence, Ref
 from internalize.report.explain import explain, how, lines
 from internalize.report.results import read_results
 from internalize.report.text import cell_text
@@ -24,29 +24,6 @@ def evidence(disk: Disk) -> Evidence:
     return Evidence(read_results(disk.results, disk.store))
 
 
-def rows_of(evidence: Evidence, table: str) -> list[dict[str, str]]:
-    with table_path(evidence.results.folder, table).open(newline="") as handle:
-        return list(csv.DictReader(handle))
-
-
-def disagreements(evidence: Evidence, table: str) -> tuple[int, list[str]]:
-    """Cells asked, and those that do not come out equal; cells of one evidence are made once."""
-    made: dict[tuple[Ref, ...], list[dict]] = {}
-    asked, wrong = 0, []
-    for row in rows_of(evidence, table):
-        step = int(row["step"]) if table in BY_STEP else None
-        for column, printed in row.items():
-            refs = tuple(evidence.behind(table, row["arm"], step, column))
-            if refs not in made:
-                made[refs] = evidence.again(refs, table)
-            again = [one for one in made[refs] if one["arm"] == row["arm"] and one.get("step", step) == step]
-            found = cell_text(again[0].get(column)) if again else "no such row"
-            asked += 1
-            if found != printed:
-                wrong.append(f"{row['arm']} {step} {column}: {printed} in the table, {found} from {refs}")
-    return asked, wrong
-
-
 @pytest.mark.parametrize("table", [table for table in TABLES if table != COSTS])
 def test_every_cell_follows_from_its_evidence(evidence: Evidence, table: str):
     asked, wrong = disagreements(evidence, table)
@@ -55,9 +32,8 @@ def test_every_cell_follows_from_its_evidence(evidence: Evidence, table: str):
 
 
 def test_costs_follow_from_the_runs(evidence: Evidence):
-    printed = rows_of(evidence, COSTS)
-    assert [{k: cell_text(row.get(k)) for k in printed[0]} for row in evidence.costs()] == printed
-    assert {row["stage"] for row in printed} >= {"step", "evals"}
+    assert wrong_costs(evidence) == []
+    assert {row["stage"] for row in rows_of(evidence, COSTS)} >= {"step", "evals"}
 
 
 @pytest.mark.parametrize(
