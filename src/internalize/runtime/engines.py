@@ -7,7 +7,6 @@ rollout repeats bit for bit with the same number of engines.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,22 +17,15 @@ import numpy as np
 from internalize.engine.folder import ModelFolder
 from internalize.engine.local import LocalEngine
 from internalize.engine.protocol import Completion, SamplingParams
+from internalize.runtime.called import Called
 from internalize.runtime.failures import WorkerLost
 
 
-class EngineHost:
+class EngineHost(Called):
     """A local engine in a process of its own (a Ray actor); it has no weights before the first `load`."""
 
     def __init__(self, model: Path, slots: int, max_len: int) -> None:
         self.engine = LocalEngine(ModelFolder(model).config(), slots=slots, max_len=max_len)
-        self._charged = 0.0
-
-    def call(self, name: str, *arguments: Any) -> tuple[Any, float]:
-        """Runs the method `name`; its result, and the CPU seconds of this process since the last call."""
-        result = getattr(self, name)(*arguments)
-        spent = time.process_time()
-        self._charged, spent = spent, spent - self._charged
-        return result, spent
 
     def load(self, folder: Path, version: str) -> None:
         """Takes the weights of a model folder."""
