@@ -16,9 +16,10 @@ from torch import Tensor
 from internalize.engine.folder import ModelFolder
 from internalize.engine.local import LocalEngine
 from internalize.errors import UserError
-from internalize.numerics.attention import AttentionShape, attention_gate, attention_kernel
-from internalize.numerics.delta import DeltaShape, delta_gate, delta_kernel
+from internalize.numerics.attention import ATTENTION, AttentionShape, attention_kernel
+from internalize.numerics.delta import DELTA, DeltaShape, delta_kernel
 from internalize.numerics.engines import Subject, built, cutting, engine_gate, fixed_prompts, local_engine
+from internalize.numerics.packed import packed_gate
 from internalize.numerics.reference import Reference, TorchReference, TransformersReference
 from internalize.numerics.verdict import Case, Verdict
 from internalize.seeds import rng
@@ -61,8 +62,7 @@ def _attention(spec: Spec, model: Path, work: Path) -> Verdict:
         for size in sizes
     ]
     layer = f"core attention `{spec['backend']}` of {kept or f'layers 0-{own - 1}'}"
-    options = {"layer": layer, "tolerance": spec["tolerance"], "dtype": spec["dtype"], "device": spec["device"]}
-    return attention_gate(attention_kernel(spec["backend"]), shapes, **options)
+    return packed_gate(ATTENTION, attention_kernel(spec["backend"]), shapes, layer=layer, **_limits(spec))
 
 
 def _delta(spec: Spec, model: Path, work: Path) -> Verdict:
@@ -75,8 +75,11 @@ def _delta(spec: Spec, model: Path, work: Path) -> Verdict:
         tuple(spec["lengths"]),
     )
     layer = f"gated delta rule `{spec['backend']}`" + (f" of {kept}" if kept else "")
-    options = {"layer": layer, "tolerance": spec["tolerance"], "dtype": spec["dtype"], "device": spec["device"]}
-    return delta_gate(delta_kernel(spec["backend"]), [shape], **options)
+    return packed_gate(DELTA, delta_kernel(spec["backend"]), [shape], layer=layer, **_limits(spec))
+
+
+def _limits(spec: Spec) -> dict[str, Any]:
+    return {key: spec[key] for key in ("tolerance", "dtype", "device")}
 
 
 def _engine(spec: Spec, model: Path, work: Path) -> Verdict:
@@ -154,7 +157,7 @@ def _moments(spec: Spec, model: Path, work: Path) -> Verdict:
 
 
 def _sync(spec: Spec, model: Path, work: Path) -> Verdict:
-    from internalize.numerics.sync import served_hashes, sync_gate
+    from internalize.numerics.sync import sync_gate
 
     config, state = ModelFolder(model).config(), ModelFolder(model).state()
     names = [f"local {number}" for number in range(spec["engines"])]
@@ -162,8 +165,7 @@ def _sync(spec: Spec, model: Path, work: Path) -> Verdict:
     after = _moved(state)  # as after an optimizer step: every tensor differs from what the engines hold
     for engine in engines.values():
         engine.update_weights(after, "numerics-1")
-    served = {name: (lambda e=engine: served_hashes(e)) for name, engine in engines.items()}
-    return sync_gate(after, served, torch.float32)
+    return sync_gate(after, {name: engine.served_digests for name, engine in engines.items()}, torch.float32)
 
 
 def _moved(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -42,10 +42,8 @@ class TrainerGroup:
         self.steps = 0
         """Optimizer steps since the weights were loaded."""
         self._cpu_seconds = 0.0
-        self.members: list[str] = []
-        """Where each rank is: process id and host."""
         try:
-            self.members = self._ask("build", settings)
+            self._ask("build", settings)
         except BaseException:
             self.close()
             raise

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from internalize.checkpoints import hf_names
-from internalize.checkpoints.torch_dist import load_common
+from internalize.checkpoints.torch_dist import VERSION, load_common
 from internalize.train import distributed, saving, shards
 from internalize.train.batch import TrainSequence
 from internalize.train.distributed import ParallelSpec
@@ -60,8 +60,6 @@ __all__ = [
     "TrainSequence",
     "Trainer",
 ]
-
-CHECKPOINT_VERSION = 3.0  # Megatron's name for "per-layer names as in megatron-core"
 
 
 class Trainer:
@@ -280,7 +278,7 @@ class Trainer:
                 "lr": self._lr,
                 "has_moments": moments,
             },
-            "checkpoint_version": CHECKPOINT_VERSION,
+            "checkpoint_version": VERSION,
             "iteration": iteration,
             "model": model,
             "rng_state": ShardedObject(
