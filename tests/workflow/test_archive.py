@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from cells import disagreements, wrong_costs
 from loading import load
+from made_study import KINDS, kinds
 from workbench import Bench
 
 from internalize.archive.layout import MANIFEST, SUMS
@@ -22,6 +23,7 @@ from internalize.report.results import read_results
 def test_the_study_leaves_an_archive_that_is_whole(finished: Bench) -> None:
     archive = finished.work / "results" / "archive"
     assert verify(archive) == []
+    assert all(set(suffixes) <= set(KINDS[top]) for top, suffixes in kinds(archive).items()), kinds(archive)
     subprocess.run(["sha256sum", "--check", "--quiet", SUMS], cwd=archive, check=True)
     for words in (["check"], ["trace", "recite", "final_eval_return"], ["trace", "none", "sft_only_rollout_clears"]):
         subprocess.run([sys.executable, "-I", "tables.py", *words], cwd=archive, check=True, stdout=subprocess.DEVNULL)

@@ -115,7 +115,8 @@ def _arms(root: Path, spec: Mapping[str, Any]) -> str:
         ]
         for arm in spec["order"]
     ]
-    lead = "Mean shaped return with its 95 % interval, and episodes cleared, in the evals (all seeds).\n\n"
+    lead = "Mean shaped return with its 95 % interval, and episodes cleared, in the evals (all seeds). "
+    lead += "An arm that starts with RL has no SFT-only policy but the base, which was measured once.\n\n"
     return lead + markdown(head, cells)
 
 
@@ -165,7 +166,7 @@ def _commands(root: Path, spec: Mapping[str, Any], manifest: Manifest, tables: S
     installed = [
         ("internalize verify .", "also finds extra files, and checks the chain of receipts"),
         (f"internalize cat . {run} {episode}", "one episode, without unpacking the rest"),
-        (f"""python3 -c 'import datasets; print(datasets.load_dataset(".", "{config}"))'""", "a table"),
+        (f"""python3 -c 'import os, datasets; print(datasets.load_dataset(os.getcwd(), "{config}"))'""", "a table"),
     ]
     return (
         "In this folder, with coreutils, tar, zstd and Python 3.9 or newer:\n\n"
