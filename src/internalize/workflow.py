@@ -172,7 +172,7 @@ class Plan:
     # What determines a job
 
     def code(self, stage: str) -> str:
-        """Fingerprint of the code behind a stage (`segment`, `graphs`, `archive`, `page`, or a key of `stages.STAGES`)."""
+        """Fingerprint of the code behind a stage (a key of `MODULES`)."""
         if stage not in self._codes:
             also = AGENT_MODULES if self._played_by_agent(stage) else ()
             self._codes[stage] = self._fingerprints.of(MODULES[stage], also)
