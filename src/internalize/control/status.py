@@ -66,7 +66,7 @@ class Board:
     total: tuple[int, int] = (0, 0)
     """Jobs done, jobs in all."""
     node_s: float = 0.0
-    """Node-seconds of what is left."""
+    """Seconds that one machine needs for all that is left; 0 where a job has nodes of its own."""
     others: list[StudyProcess] = field(default_factory=list)
     """Jobs on this machine that belong to no arm."""
     beats: list[Beat] = field(default_factory=list)
@@ -74,8 +74,8 @@ class Board:
 
     @property
     def eta_s(self) -> float:
-        """Seconds to the end: the longest chain in a queue, at least what one node needs for all of it here."""
-        return self.left_s if self.jobs else max(self.left_s, self.node_s)
+        """Seconds to the end: along the longest chain, and at least what one machine needs for all of it."""
+        return max(self.left_s, self.node_s)
 
     @property
     def live(self) -> bool:
@@ -116,7 +116,7 @@ def look(plan: Plan, store: Store, folder: Path, prefix: str | None = None) -> B
         warning,
         list(used),
         (total.jobs - total.jobs_left, total.jobs),
-        total.node_hours * HOUR,
+        total.node_hours * HOUR if plan.study.cost.nodes < 1 else 0.0,
         [one for one in ours if not one.driver and one.run is None],
         beats(store.root / "running"),
     )
