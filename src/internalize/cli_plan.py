@@ -98,10 +98,12 @@ def docs(
     context: typer.Context,
     folder: Annotated[Path, typer.Option("--folder", help="folder of the documentation")] = Path("docs"),
 ) -> None:
-    """Write what the documentation takes from the code: docs/dag and docs/reference (called by `make docs`)."""
+    """Write what is taken from the code: the schema, docs/reference and docs/dag (called by `make docs`)."""
     from internalize.manual.pages import write_references
     from internalize.report.dag_pages import write_pages
+    from internalize.study import write_schema
 
+    write_schema(repository() / "config" / "study.schema.json")
     for path in [*write_references(context.find_root().command, folder), *write_pages(repository(), folder / "dag")]:
         typer.echo(f"written: {path}")
 

@@ -85,9 +85,14 @@ def with_environment(*needed: str) -> list[Process]:
     return found
 
 
-def die_with_parent(number: int = signal.SIGTERM) -> None:
-    """From now on the kernel sends this process the signal when its parent ends (Linux; elsewhere nothing happens)."""
-    parent = os.getppid()
+def die_with_parent(number: int = signal.SIGTERM, parent: int | None = None) -> None:
+    """From now on the kernel sends this process the signal when its parent ends (Linux; elsewhere nothing happens).
+
+    Args:
+        parent: the pid of the parent, as the parent itself told it; without it, a parent that ended before this call
+            is not missed.
+    """
+    parent = parent or os.getppid()
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
     except (OSError, AttributeError):

@@ -22,6 +22,7 @@ from internalize.files import canonical_json, read_json
 from internalize.fingerprint import Fingerprints
 from internalize.inputs import RECEIPTS, segment_path
 from internalize.plan_segments import Cut, Segments
+from internalize.report.assets import static_digest
 from internalize.schedule import own_steps, phases
 from internalize.stages import STAGES
 from internalize.study import Study, load_study, runnable_arms
@@ -37,10 +38,18 @@ from internalize.study_yaml import Source
 SEGMENT_MODULE = "internalize.arms.segment"
 GRAPHS_MODULE = "internalize.report.graphs"
 ARCHIVE_MODULE = "internalize.archive.job"
-MODULES = {**STAGES, "segment": SEGMENT_MODULE, "graphs": GRAPHS_MODULE, "archive": ARCHIVE_MODULE}
+PAGE_MODULE = "internalize.report.page"
+MODULES = {
+    **STAGES,
+    "segment": SEGMENT_MODULE,
+    "graphs": GRAPHS_MODULE,
+    "archive": ARCHIVE_MODULE,
+    "page": PAGE_MODULE,
+}
 AGENT_MODULES = ("internalize.harness.cli_episode",)
 PICTURES = ("results/rulegraph.svg", "results/dag.svg")
 ARCHIVE_SUMS = "results/archive/MANIFEST.sha256"
+PAGE = "results/report/index.html"
 CACHE = Path(".snakemake/internalize-fingerprints.json")
 
 Inputs = dict[str, str | list[str]]
@@ -119,7 +128,7 @@ class Plan:
     def targets(self) -> list[str]:
         """Every receipt of the study, so that a deleted one comes back, and the pictures of the workflow."""
         listed = flat(self.archive_inputs(None))
-        return [f"{RECEIPTS}/archive.json", ARCHIVE_SUMS, *PICTURES, *listed, *self.numerics()]
+        return [f"{RECEIPTS}/archive.json", ARCHIVE_SUMS, PAGE, *PICTURES, *listed, *self.numerics()]
 
     def log(self, event: str) -> None:
         """Notes in the store's log that the workflow was launched, finished or failed, with the words it was given."""
@@ -130,7 +139,7 @@ class Plan:
     # What determines a job
 
     def code(self, stage: str) -> str:
-        """Fingerprint of the code behind a stage (`segment`, `graphs`, or a key of `stages.STAGES`)."""
+        """Fingerprint of the code behind a stage (a key of `MODULES`)."""
         if stage not in self._codes:
             also = AGENT_MODULES if self._played_by_agent(stage) else ()
             self._codes[stage] = self._fingerprints.of(MODULES[stage], also)
@@ -153,6 +162,7 @@ class Plan:
             "convert": lambda w: (study.convert or Convert()).spec(),
             "report": lambda w: specs.report(study, self._reported()),
             "archive": lambda w: specs_archive.archive(study, self._reported()),
+            "page": lambda w: {"static": static_digest()},
             "graphs": lambda w: {"config": self.words, "jobs": self._jobs(), **self._pictured_gates()},
         }
         make = makers[job]

@@ -159,6 +159,9 @@ def test_the_chain_is_checked_behind_manifests_that_fit(archive: Path, tmp_path:
     def drop_knowledge(rows: list[dict[str, str]]) -> list[dict[str, str]]:
         return [row for row in rows if row["stage"] != "knowledge"]
 
+    def drop_the_parent_of_rows(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+        return [row for row in rows if row["name"] != "rows.teacher_turns"]
+
     def other_parent(rows: list[dict[str, str]]) -> list[dict[str, str]]:
         base = next(row["hash"] for row in rows if row["stage"] == "base")
 
@@ -172,6 +175,7 @@ def test_the_chain_is_checked_behind_manifests_that_fit(archive: Path, tmp_path:
         (
             (set_fact, "step step.recite.0.0001: its hash does not follow"),
             (drop_knowledge, "no way back to the knowledge"),
+            (drop_the_parent_of_rows, "rows rows.curated: the receipt of its input `of` is not here"),
             (other_parent, "step step.none.0.0000: its key does not follow"),
         )
     ):
@@ -192,6 +196,24 @@ def test_a_file_that_its_receipt_does_not_know_is_named(archive: Path) -> None:
     assert [(problem.path, "not a file of its receipt" in problem.what) for problem in verify(archive, 1)] == [
         ("knowledge-set/atoms.jsonl", True)
     ]
+
+
+def test_a_file_that_was_taken_out_of_the_manifest_too_is_named(archive: Path) -> None:
+    manifest = read_manifest(archive)
+    gone = ("runs/none-seed0/episodes.jsonl", "metrics/eval.jsonl")
+    for path in gone:
+        (archive / path).unlink()
+        del manifest.files[path]
+    write_manifests(archive, manifest)
+    named = {problem.path for problem in verify(archive, 1)}
+    assert named == set(gone)
+
+
+def test_a_manifest_that_names_no_receipt_hides_nothing(archive: Path) -> None:
+    manifest = read_manifest(archive)
+    manifest.archive_receipt = None
+    write_manifests(archive, manifest)
+    assert [problem.path for problem in verify(archive, 1)] == ["state/archive-receipt.json"]
 
 
 def test_published_weights_lead_back_to_the_knowledge(archive: Path) -> None:

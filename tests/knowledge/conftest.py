@@ -183,6 +183,12 @@ class Lamp:
     def advice(self, state: LampState) -> Any:
         raise AssertionError("not needed")
 
+    def legend(self) -> str:
+        raise AssertionError("not needed")
+
+    def place(self, state: LampState, word: str) -> str | None:
+        raise AssertionError("not needed")
+
 
 @pytest.fixture
 def lamp() -> Lamp:

@@ -20,7 +20,7 @@ from internalize.knowledge.dsl import Judgement, judge, satisfied
 from internalize.knowledge.stage import build
 from internalize.knowledge.verify import replay
 
-PAYLOAD = ("atoms.jsonl", "coverage.json", "ledger.jsonl", "recall.jsonl", "report.md")
+PAYLOAD = ("atoms.jsonl", "coverage.json", "ledger.jsonl", "recall.jsonl", "report.md", "sayings.json")
 
 
 def small(spec: dict[str, Any], rules: Rules | None = None, **knowledge: Any) -> dict[str, Any]:

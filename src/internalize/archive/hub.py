@@ -123,7 +123,7 @@ class HuggingFace:
         if self._process is None or not self._process.is_alive():
             context = multiprocessing.get_context("spawn")
             self._line, theirs = context.Pipe()
-            self._process = context.Process(target=_serve, args=(theirs, self.endpoint), daemon=True)
+            self._process = context.Process(target=_serve, args=(theirs, self.endpoint, os.getpid()), daemon=True)
             self._process.start()
             theirs.close()
             self._wait(START_SECONDS, "start")
@@ -155,9 +155,9 @@ class HuggingFace:
         return str(outcome), value
 
 
-def _serve(line: Connection, endpoint: str | None) -> None:
+def _serve(line: Connection, endpoint: str | None, parent: int) -> None:
     """The helper process: answers calls until its parent goes away."""
-    die_with_parent(signal.SIGKILL)
+    die_with_parent(signal.SIGKILL, parent)
     os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # without a xet service the client fails and does not fall back
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -23,7 +23,6 @@ from internalize.errors import CorruptPayload
 PIECE = 4 << 20
 OVERLAP = 4 << 10
 """Bytes of a piece that are looked at again with the next: longer than any pattern's match needs."""
-LONGEST = 200
 OWN_NAMES = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|PRIVATE_KEY|CREDENTIAL", re.IGNORECASE)
 SHORTEST_OWN = 12
 

@@ -21,7 +21,6 @@ from internalize.archive.tarzst import INDEX_SUFFIX, SEEK_TABLE_MAGIC, SEEKABLE_
 from internalize.errors import CorruptPayload, MissingPayload, UserError
 from internalize.files import read_jsonl
 
-FRAME_MAGIC = 0xFD2FB528
 PIECE = 1 << 20
 LONGEST_HEADER = 1 << 20
 """Bytes of PAX records or of a long name."""

@@ -23,8 +23,11 @@ from internalize.engine.folder import ModelFolder
 from internalize.files import read_json, read_jsonl, sha256_file
 from internalize.receipts import Receipt
 from internalize.rollout.dump import load_dump
-from internalize.train.optimizer import OptimizerSpec
-from internalize.train.trainer import Trainer
+from internalize.runtime.runtimes import trainer_settings
+from internalize.study_parallel import Parallel
+
+ONE_RANK = ("micro_batch_tokens", "precision")
+"""Settings of `parallel` that one rank's bits depend on, too; a replay has one rank, whatever the run had."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,10 @@ class Replay:
         self.chain = chain
         self._base = chain.base(first).payload
         self._at: int | None = None
-        seed = int(chain.receipt(first).spec["seed"])
-        self.trainer = Trainer(read_json(self._base / "config.json"), OptimizerSpec(), seed=seed)
+        spec = chain.receipt(first).spec
+        kept = {key: spec["parallel"][key] for key in ONE_RANK if key in spec.get("parallel", {})}
+        settings = trainer_settings(Parallel(**kept), read_json(self._base / "config.json"), int(spec["seed"]))
+        self.trainer = settings.trainer()
 
     def __enter__(self) -> Replay:
         return self

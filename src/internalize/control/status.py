@@ -101,7 +101,7 @@ def look(plan: Plan, store: Store, folder: Path, prefix: str | None = None) -> B
     stages = {
         name: (part.jobs - part.jobs_left, part.jobs)
         for name, part in priced.by_stage().items()
-        if name not in ("segment", "graphs")
+        if name not in ("segment", "graphs", "page")
     }
     total = priced.total()
     used = sorted({phase for row in rows for phase, _ in row.steps}, key=["sft", "rl", "joint"].index)

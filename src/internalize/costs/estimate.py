@@ -25,7 +25,7 @@ from internalize.study_base import HubBase
 from internalize.study_cost import Cost
 from internalize.workflow import Plan
 
-FOR_ALL = frozenset({"report", "archive", "graphs", "evals_base", "gate", "numerics"})
+FOR_ALL = frozenset({"report", "archive", "graphs", "page", "evals_base", "gate", "numerics"})
 """Rules that run whichever arms are chosen."""
 MEASURED, MEAN, MODEL = "measured", "mean", "model"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from internalize.inputs import RECEIPTS, segment_path
 from internalize.study_arms import Arm
-from internalize.workflow import PICTURES, Plan, flat
+from internalize.workflow import PAGE, PICTURES, Plan, flat
 
 STAGE_OF_RULE = {"evals_base": "evals"}
 """Rules that run another stage than the one of their name."""
@@ -88,6 +88,7 @@ def _jobs(plan: Plan) -> Iterator[Job]:
         words = {"arm": run, "seed": seed_name.removeprefix("seed"), "step": step.removeprefix("step")}
         yield _job(plan, "convert", path, flat(plan.convert_inputs(SimpleNamespace(**words))), **words)
     yield _job(plan, "archive", f"{RECEIPTS}/archive.json", flat(plan.archive_inputs(None)))
+    yield _job(plan, "page", PAGE, (f"{RECEIPTS}/report.json", f"{RECEIPTS}/archive.json"))
     yield _job(plan, "graphs", PICTURES[0], ())
 
 

@@ -143,6 +143,29 @@ class EngineClient:
             )
         return completion
 
+    async def continuation(
+        self, prefix: Sequence[int], answer: Sequence[int], *, session: str | None = None
+    ) -> list[float]:
+        """Log-probs (temperature 1) of given tokens behind a prefix.
+
+        Raises:
+            EngineError: see `engine.faults`.
+        """
+        body = {
+            "input_ids": [*prefix, *answer],
+            "sampling_params": {"temperature": 0.0, "max_new_tokens": 1},
+            "return_logprob": True,
+            "logprob_start_len": max(0, len(prefix) - 1),
+            "rid": f"score-{uuid.uuid4().hex}",
+        }
+        url = self._url_of(session)
+        where = f"POST {url}/generate"
+        text = await self._channel.send("POST", f"{url}/generate", body, self._timeouts.generate)
+        try:
+            return parse(wire.GenerateReply, text, where).scored(len(answer))
+        except ValueError as error:
+            raise malformed(str(error), text, where) from None
+
     async def abort(self, rid: str | None = None) -> None:
         """End the call of that name, or all; whoever waits for it gets what was sampled so far."""
         body = {"abort_all": True} if rid is None else {"rid": rid}
@@ -186,6 +209,14 @@ class EngineClient:
     async def flush(self) -> None:
         """Drop all prefix caches. Raises EngineRefusedError while calls are running."""
         await self._everywhere("POST", "/flush_cache")
+
+    async def give_memory_back(self) -> None:
+        """Free weights and caches on the devices, until `take_memory` and `update_weights`."""
+        await self._everywhere("POST", "/release_memory_occupation", {})
+
+    async def take_memory(self) -> None:
+        """Take the devices' memory again; the weights are to be loaded."""
+        await self._everywhere("POST", "/resume_memory_occupation", {})
 
     async def update_weights(self, folder: Path, version: str) -> None:
         """Pause, flush, load `folder` (a HF folder that the engines can read) as `version`, check that all

@@ -91,3 +91,11 @@ class Engine(Protocol):
     def release(self, sessions: Sequence[str]) -> None:
         """Forget these sessions' caches; unknown names are ignored."""
         ...
+
+
+class Scoring(Engine, Protocol):
+    """An engine that also judges given text, for knowledge probes."""
+
+    def continuations(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[float]]:
+        """Log-probs (temperature 1) of the tokens of each pair's second part behind its first; no cache is kept."""
+        ...

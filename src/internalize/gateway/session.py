@@ -28,7 +28,7 @@ from internalize.gateway.conversation import Answer, Call, Conversation, Replied
 from internalize.gateway.dialect import Dialect
 from internalize.gateway.harness_text import fingerprint
 from internalize.gateway.lines import Lines
-from internalize.language.template import Reply
+from internalize.language.dialogue import Reply
 from internalize.seeds import derive
 
 CLOSING = "The episode is over."
@@ -196,7 +196,7 @@ class Session:
 
     def _pending(self) -> list[int]:
         """The user turn that follows the last answer."""
-        return self._dialect.result(self.table.results[len(self.turns) - 1])
+        return self._dialect.result(self.table.results[len(self.turns) - 1], self.rows[-1].output_ids)
 
     async def _next(self, conversation: Conversation) -> Answer:
         if self.turns and not self.table.done:
@@ -217,7 +217,7 @@ class Session:
             observation = self.table.unusable()
             self.observations.append(observation)
             if not self.table.done:
-                self._prompt = [*self._prompt, *self._count(self._dialect.result(observation))]
+                self._prompt = [*self._prompt, *self._count(self._dialect.result(observation, completion.output_ids))]
         return self._answer(Replied(text=CLOSING), over=True)
 
     async def _complete(self) -> Completion:

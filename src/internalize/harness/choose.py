@@ -18,7 +18,7 @@ from internalize.harness.claude_code import ClaudeCode
 from internalize.harness.inprocess import InProcess
 from internalize.harness.protocol import Harness
 from internalize.harness.qwen_code import QwenCode
-from internalize.language.template import Template
+from internalize.language.dialogue import Dialogue
 
 AGENTS: dict[str, Callable[[], Agent]] = {ClaudeCode.name: ClaudeCode, QwenCode.name: QwenCode}
 INPROCESS = "inprocess"
@@ -30,7 +30,7 @@ def make_harness(
     *,
     engine: Engine,
     game: Game,
-    template: Template,
+    template: Dialogue,
     sampling: SamplingParams,
     shaping: ShapingWeights | None = None,
     max_context: int = 512,

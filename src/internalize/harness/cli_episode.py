@@ -28,7 +28,7 @@ from internalize.games.protocol import Game
 from internalize.games.shaping import ShapingWeights
 from internalize.gateway.backend import EngineThread
 from internalize.gateway.calls import CallRow
-from internalize.gateway.dialect import ClosedDialect
+from internalize.gateway.dialect import DialogueDialect
 from internalize.gateway.lines import Lines, read_lines
 from internalize.gateway.server import MODEL, Gateway
 from internalize.gateway.session import Opening, Session
@@ -40,8 +40,7 @@ from internalize.harness.installs import Install, pinned
 from internalize.harness.process import Exit, run
 from internalize.harness.seat import Seat
 from internalize.harness.validity import Facts, judge
-from internalize.language import markup
-from internalize.language.template import Template
+from internalize.language.dialogue import Dialogue
 
 SECRET = "***"
 
@@ -53,7 +52,7 @@ class CliHarness:
     agent: Agent
     engine: Engine
     game: Game
-    template: Template
+    template: Dialogue
     sampling: SamplingParams
     shaping: ShapingWeights = field(default_factory=ShapingWeights)
     max_context: int = 512
@@ -95,7 +94,7 @@ class CliHarness:
             folder = record or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="episodes-")))
             backend = EngineThread(self.engine, self.together)
             stack.callback(backend.close)
-            gateway = stack.enter_context(Gateway(backend, ClosedDialect(self.template)))
+            gateway = stack.enter_context(Gateway(backend, DialogueDialect(self.template)))
             service = stack.enter_context(GameService())
             room = _Room(self, folder, gateway, service, seed_key, list(knowledge or ()))
             pool = stack.enter_context(ThreadPoolExecutor(max(1, min(self.parallel, self.engine.slots)), "episode"))
@@ -146,9 +145,7 @@ class _Room:
 
     def _opening(self, plan: EpisodePlan, seat: Seat, place: Path) -> Opening:
         harness = self.harness
-        facts = told(plan, self.seed_key, self.knowledge)
-        front = [markup.KNOW, *facts] if facts else []
-        task = " ".join([*front, seat.observe()])
+        task = harness.template.task(seat.observe(), told(plan, self.seed_key, self.knowledge))
         return Opening(
             id=plan.id,
             task=task,

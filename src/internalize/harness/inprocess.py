@@ -26,7 +26,7 @@ from internalize.games.protocol import Game
 from internalize.games.session import GameSession
 from internalize.games.shaping import ShapingWeights
 from internalize.harness.episode import CallRecord, Episode, EpisodePlan, need_distinct, told
-from internalize.language.template import Template
+from internalize.language.dialogue import Dialogue
 from internalize.seeds import np_rng
 
 CONTEXT, ABORTED = "context", "aborted"
@@ -39,7 +39,7 @@ class InProcess:
 
     engine: Engine
     game: Game
-    template: Template
+    template: Dialogue
     sampling: SamplingParams
     shaping: ShapingWeights = field(default_factory=ShapingWeights)
     max_context: int = 512
@@ -112,7 +112,7 @@ class InProcess:
 def play(
     engine: Engine,
     game: Game,
-    template: Template,
+    template: Dialogue,
     plans: Sequence[EpisodePlan],
     *,
     sampling: SamplingParams,
@@ -132,7 +132,7 @@ class _Live:
     def __init__(
         self,
         game: Game,
-        template: Template,
+        template: Dialogue,
         plan: EpisodePlan,
         seed_key: tuple[int | str, ...],
         knowledge: Sequence[str] | None,
@@ -143,7 +143,7 @@ class _Live:
         self.journal: list[dict[str, Any]] = []
         self.reason: str | None = None
         self.unknown_words = 0
-        self.prompt = self._user(self.session.observe(), told(plan, seed_key, knowledge))
+        self.prompt = self._counted(template.user(self.session.observe(), told(plan, seed_key, knowledge)))
 
     @property
     def over(self) -> bool:
@@ -181,7 +181,8 @@ class _Live:
             )
         )
         if not self.over:
-            self.prompt = [*self.prompt, *completion.output_ids, *self._user(observation)]
+            told = self._counted(self.template.result(observation, completion.output_ids))
+            self.prompt = [*self.prompt, *completion.output_ids, *told]
 
     def fail(self, failure: BaseException) -> None:
         """End as invalid: there is no reply."""
@@ -205,8 +206,6 @@ class _Live:
         self.journal.append(row.model_dump())
         return row.result.observation
 
-    def _user(self, text: str, knowledge: Sequence[str] | None = None) -> list[int]:
-        before = self.template.vocab.unknown
-        ids = self.template.user(text, knowledge)
-        self.unknown_words += self.template.vocab.unknown - before
+    def _counted(self, ids: list[int]) -> list[int]:
+        self.unknown_words += self.template.unreadable(ids)
         return ids

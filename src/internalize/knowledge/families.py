@@ -115,6 +115,15 @@ class Lexicon(Protocol):
     def subjects(self) -> Sequence[str]:
         """Words that play facts are about, one fact each."""
 
+    def places(self) -> Sequence[Sequence[str]]:
+        """Groups of places that facts are about; a subject's place is one of a group."""
+
+    def sayings(self) -> Mapping[str, str]:
+        """Every fact word that could be true, and how it is said to a model (a closed vocabulary: the word itself)."""
+
+    def notes(self, verified: Sequence[Atom]) -> Sequence[str]:
+        """What a prompt tells besides the facts."""
+
     def sweep(self, bench: Bench) -> Sequence[Step]:
         """Steps to watch besides random play; none where random play meets every situation."""
 

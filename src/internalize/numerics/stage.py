@@ -86,9 +86,9 @@ def run_gates(
     """
     from internalize.stages import run_stage
 
-    failed = []
+    failed, versions = [], library_versions()
     for gate, spec in specs.items():
-        here = {**spec, "versions": library_versions()}
+        here = {**spec, "versions": versions}
         if here.get("device") == "cuda":
             here["device_name"] = _device_name()
         try:

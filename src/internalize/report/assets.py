@@ -15,7 +15,7 @@ from internalize.errors import UserError
 from internalize.files import write_text
 
 STATIC = Path(__file__).with_name("static")
-SCRIPTS = ("page.js", "plots.js", "tables.js", "workflow.js", "viewer.js")
+SCRIPTS = ("page.js", "tables.js", "plots.js", "workflow.js", "viewer.js")
 """In the order in which they run."""
 
 

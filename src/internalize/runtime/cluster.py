@@ -6,7 +6,6 @@ needs a token that lives in the environment of these processes alone.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import shutil
@@ -20,6 +19,7 @@ from typing import Any
 
 import internalize
 from internalize.errors import UserError
+from internalize.ports import free_port
 from internalize.runtime.failures import WorkerLost
 
 START_SECONDS = 120.0
@@ -118,7 +118,7 @@ def start_nodes(nodes: int, folder: Path) -> Started:
     import ray
 
     host = socket.gethostname()
-    address = f"{ray.util.get_node_ip_address()}:{_free_port()}"
+    address = f"{ray.util.get_node_ip_address()}:{free_port()}"
     head, workers = commands(nodes, host, address, folder)
     return Started(address, [subprocess.Popen(head), subprocess.Popen(workers)])
 
@@ -165,9 +165,3 @@ def _wait_for_nodes(nodes: int) -> None:
         if time.monotonic() > deadline:
             raise WorkerLost("not all nodes joined the Ray cluster", expected=f"{nodes}", got=f"{alive}")
         time.sleep(0.5)
-
-
-def _free_port() -> int:
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])

@@ -99,10 +99,10 @@ class Rank:
         with shards.together():
             self.trainer.load_hf(ModelFolder(folder).state())
 
-    def load(self, folder: Path, with_optimizer: bool) -> tuple[int, int]:
+    def load(self, folder: Path) -> tuple[int, int]:
         """See `Trainer.load`; also the number of optimizer steps so far."""
         with shards.together():
-            return self.trainer.load(folder, with_optimizer), self.trainer.steps
+            return self.trainer.load(folder), self.trainer.steps
 
     def save(self, folder: Path, iteration: int) -> None:
         """See `Trainer.save`."""
@@ -116,6 +116,10 @@ class Rank:
         """See `Trainer.train_step`; also the number of optimizer steps so far."""
         stats = self.trainer.train_step(sequences, loss, lr)
         return stats, self.trainer.steps
+
+    def logprobs(self, sequences: Sequence[Sequence[int]], temperature: float) -> list[list[float]]:
+        """See `Trainer.logprobs`."""
+        return self.trainer.logprobs(sequences, temperature)
 
     def export_hf(self) -> dict[str, Tensor] | None:
         """The whole model, on rank 0 alone."""

@@ -13,11 +13,11 @@ from typing import Any
 
 from internalize.games.arc.engine import SIZE
 from internalize.games.arc.peel import Stroke, shortest
-from internalize.games.protocol import Action
+from internalize.games.protocol import Action, Advice
 
 Point = tuple[int, int]
 ARROWS: Mapping[str, str] = {"up": "ACTION1", "down": "ACTION2", "left": "ACTION3", "right": "ACTION4"}
-DIP = "dip"
+DIP, TAP = "dip", "tap:"
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,22 @@ class RingDip:
         return sum(compared) / len(compared)
 
     def plan(self, frame: bytes) -> list[str]:
+        return [word for word, _ in self._way(frame)]
+
+    def advice(self, frame: bytes) -> Advice:
+        """Needs the region of the way's next dip, and the fact that names its station; nothing before a tap."""
+        way = self._way(frame)
+        stroke, station = next((word, at) for word, at in way if word == DIP or word.startswith(TAP))
+        region = self.layout.strokes[station] if stroke == DIP else None
+        told = ((region,), (f"{region}@{station}",)) if region is not None else ((), ())
+        return Advice(told[0], way[0][0], told[1])
+
+    def place(self, frame: bytes, word: str) -> str | None:
+        here = str(self._probes(frame)["station"])
+        return here if here and (word == DIP or word.startswith(TAP)) else None
+
+    def _way(self, frame: bytes) -> list[tuple[str, str]]:
+        """The words of a shortest way, and the station at which each is said."""
         layout = self.layout
         probes = self._probes(frame)
         swatches = self.swatches(frame)
@@ -137,13 +153,15 @@ class RingDip:
             paints=sorted(swatches),
             strokes=strokes,
         )
-        words, at = [], ring.index(probes["station"])
+        words: list[tuple[str, str]] = []
+        at = ring.index(probes["station"])
         for kind, value in steps:
             if kind == "move":
-                words.append(self._arrow(ring[at], ring[int(value)]))
+                words.append((self._arrow(ring[at], ring[int(value)]), ring[at]))
                 at = int(value)
             else:
-                words.append(f"click:{swatches[int(value)]}" if kind == "paint" else str(value))
+                word = f"click:{swatches[int(value)]}" if kind == "paint" else str(value)
+                words.append((word, ring[at]))
         return words
 
     def swatches(self, frame: bytes) -> dict[int, int]:

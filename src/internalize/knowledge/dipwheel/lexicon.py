@@ -5,7 +5,7 @@ Invariant: `compose` and `notice` read verified atoms and watched steps, never t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import permutations
 
 from internalize.games.dipwheel.rules import COLOURS, REGIONS
@@ -56,6 +56,17 @@ class DipwheelLexicon:
 
     def subjects(self) -> Sequence[str]:
         return (*REGIONS, *COLOURS)
+
+    def places(self) -> Sequence[Sequence[str]]:
+        return self.dimensions["station"], self.dimensions["pot"]
+
+    def sayings(self) -> Mapping[str, str]:
+        pairs = zip((REGIONS, COLOURS), self.places(), strict=True)
+        words = [f"{subject}@{place}" for subjects, places in pairs for subject in subjects for place in places]
+        return dict(zip(words, words, strict=True))
+
+    def notes(self, verified: Sequence[Atom]) -> Sequence[str]:
+        return []
 
     def sweep(self, bench: Bench) -> Sequence[Step]:
         return []

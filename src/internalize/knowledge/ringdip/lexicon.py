@@ -6,7 +6,7 @@ Invariant: `notice` and `compose` read watched steps and verified atoms, never t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from internalize.games.arc.game import ArcGame
@@ -16,7 +16,7 @@ from internalize.knowledge.atoms import Atom, Provenance, Recall, Wording
 from internalize.knowledge.bench import Bench
 from internalize.knowledge.families import Family, Step, Terms
 from internalize.knowledge.ringdip.families import CANVAS, EVERY, PAINT, SMALL, STATION, TARGET, RingDipFamilies
-from internalize.knowledge.ringdip.phrases import claims, forms
+from internalize.knowledge.ringdip.phrases import claims, forms, sentence
 
 
 class RingDipLexicon:
@@ -55,6 +55,17 @@ class RingDipLexicon:
 
     def subjects(self) -> Sequence[str]:
         return [name for name in self._regions if not name.endswith("-block")]
+
+    def places(self) -> Sequence[Sequence[str]]:
+        return (self.dimensions["station"],)
+
+    def sayings(self) -> Mapping[str, str]:
+        pairs = product(self.subjects(), self.dimensions["station"])
+        return {f"{region}@{at}": sentence("dip", {"region": region, "station": at}) for region, at in pairs}
+
+    def notes(self, verified: Sequence[Atom]) -> Sequence[str]:
+        """What a player must know besides the dips; what is composed of it is left out."""
+        return [atom.claim for atom in verified if not atom.fact and not atom.provenance.parents]
 
     def sweep(self, bench: Bench) -> Sequence[Step]:
         """Every call once in every situation (level and station), from the shortest way to it.

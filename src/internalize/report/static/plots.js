@@ -51,7 +51,7 @@ const plots = (() => {
       make("button", {type: "button", onclick: () => picture("svg")}, "SVG"),
       make("button", {type: "button", onclick: () => picture("png")}, "PNG"),
       make("button", {type: "button", onclick: values}, "CSV"));
-    const figure = make("figure", {id: `plot-${name}`}, tools, make("h3", {}, title), canvas,
+    const figure = make("figure", {id: `plot-${name}`}, make("div", {class: "head"}, make("h3", {}, title), tools), canvas,
       make("figcaption", {}, caption));
     parent.append(figure);
     all.push(one);
@@ -97,7 +97,9 @@ const plots = (() => {
   const DASHES = [[1, 0], [6, 3], [2, 2], [8, 2, 2, 2]];
   const quantity = (field, title, more = {}) => ({field, type: "quantitative", title, ...more});
   const tip = (...fields) => fields.map((field) => ({field, title: field.replaceAll("_", " ")}));
-  const steps = (more = {}) => quantity("step", "step of the arm", {axis: {tickMinStep: 1, format: "d"}, ...more});
+  const steps = (more = {}) => quantity("step", null, {axis: {tickMinStep: 1, tickCount: 6, format: "d"}, ...more});
+  /** 0.0000003 as 3e-7, 427 as 427. */
+  const SMALL = "datum.value != 0 && abs(datum.value) < 0.001 ? format(datum.value, '.0e') : format(datum.value, '~r')";
 
   /** Shading of SFT and joint steps, as rows of a faceted plot. */
   const shading = (names) => names.flatMap((arm) =>
@@ -120,8 +122,8 @@ const plots = (() => {
       data: {values},
       facet: {field, type: "nominal", sort: names, title: null},
       columns: many,
-      spec: {width: Math.floor(across / many) - 62, height: 130, layer},
-      ...more,
+      spec: {width: Math.floor(across / many) - 58, height: 130, layer},
+      resolve: {axis: {x: "independent"}, ...more},
     };
   }
 
@@ -161,19 +163,17 @@ const plots = (() => {
         const offset = {field: "policy", sort: names};
         const hue = {field: "policy", type: "nominal", sort: names, title: null, scale: {domain: names, range: palette()},
           legend: {orient: "bottom", columns: across < 700 ? 1 : 3}};
+        const shape = {field: "policy", type: "nominal", sort: names, title: null, scale: {domain: names, range: ["square", "circle", "diamond"]},
+          legend: {orient: "bottom", columns: across < 700 ? 1 : 3}};
+        const points = (transform, mark) => ({transform, mark: {type: "point", size: 55, strokeWidth: 2, opacity: 1, ...mark}, encoding: {
+          x: quantity("return", "shaped return"), color: hue, shape, tooltip: tip("arm", "policy", "return", "low", "high", "noise")}});
         return {
           data: {values: policies()}, width: across - (across < 500 ? 120 : 220), height: {step: 13},
           encoding: {y, yOffset: offset},
           layer: [
-            {mark: {type: "rule", strokeWidth: 2}, encoding: {x: quantity("low", "shaped return"), x2: {field: "high"}, color: hue}},
-            {mark: {type: "point", size: 55, strokeWidth: 2}, encoding: {
-              x: quantity("return", "shaped return"), color: hue,
-              fill: {condition: {test: `datum.noise == '${page.NOISE}'`, value: colour("paper")}, field: "policy",
-                type: "nominal", scale: {domain: names, range: palette()}, legend: null},
-              shape: {field: "policy", type: "nominal", sort: names, title: null, scale: {domain: names, range: ["square", "circle", "diamond"]},
-                legend: {orient: "bottom", columns: across < 700 ? 1 : 3}},
-              tooltip: tip("arm", "policy", "return", "low", "high", "noise"),
-            }},
+            {mark: {type: "rule", strokeWidth: 2}, encoding: {x: quantity("low", "shaped return", {axis: {format: "~g", tickCount: 8}}), x2: {field: "high"}, color: hue}},
+            points([{filter: `datum.noise == '${page.NOISE}'`}], {fill: colour("paper")}),
+            points([{filter: `datum.noise != '${page.NOISE}'`}], {filled: true}),
           ],
         };
       }, policies);
@@ -202,7 +202,7 @@ const plots = (() => {
     const parent = section("trajectories");
     const only = (what) => [{filter: `datum.what == '${what}'`}];
     const one = plot(parent, "trajectories", "Shaped return of the RL rollouts",
-      [`Line: mean over seeds. Dark band: range of the seeds; light band: 95 % interval over level seeds. Dashed: ${data.study.reference} `
+      [`Across: steps of the arm. Line: mean over seeds. Dark band: range of the seeds; light band: 95 % interval over level seeds. Dashed: ${data.study.reference} `
         + "after the same number of rollouts. ", SHADED, " A red cross and line: the collapse guard stopped a seed there."],
       (across) => {
         const names = panelled();
@@ -241,7 +241,7 @@ const plots = (() => {
     const parent = section("knowledge");
     parent.append(about("NLL per token of the study's facts: how surprised the weights are when they must say a fact. Low means "
       + "known; a true fact that is no likelier than its false twin is not known. Step −1 is the base."));
-    const one = plot(parent, "knowledge", "NLL per token (nats) by form, log scale", ["Means over seeds. ", SHADED],
+    const one = plot(parent, "knowledge", "NLL per token (nats) by form, log scale", ["Across: steps of the arm. Means over seeds. ", SHADED],
       (across) => {
         const names = panelled();
         const found = known(names).map((row) => ({...row, nll: Math.max(row.nll, 0.001)}));
@@ -303,8 +303,8 @@ const plots = (() => {
           tooltip: tip("arm", "measure", "share"),
         }});
       const of = (name) => RECITED.filter(([one]) => one === name).map(([, , measure]) => measure);
-      return {data: {values: recited()}, columns: across < 700 ? 1 : 2, spacing: 30,
-        concat: [panel("says", "Reciting: share of thinks", of("says")), panel("uses", "Using: share of replies", of("uses"))],
+      return {data: {values: recited()}, spacing: 30,
+        [across < 700 ? "vconcat" : "hconcat"]: [panel("says", "Reciting: share of thinks", of("says")), panel("uses", "Using: share of replies", of("uses"))],
         resolve: {scale: {color: "independent", shape: "independent"}}};
     }, recited);
     plot(parent, "recited-not-used", "Recited and used, recited and not used",
@@ -343,7 +343,7 @@ const plots = (() => {
     ["rollout", "noop_share", "acts without effect"], ["rollout", "dead_share", "traps"], ["rollout", "invalid_share", "invalid calls"],
   ];
   const HEALTH = [
-    ["train", "loss", "loss"], ["train", "grad_norm", "gradient norm"], ["train", "logprob_abs_diff", "|log-prob difference| engine − trainer"],
+    ["train", "loss", "loss"], ["train", "grad_norm", "gradient norm"], ["train", "logprob_abs_diff", "|log-prob| engine − trainer"],
     ["train", "clip_fraction", "clipped share"], ["rollout", "silent_group_share", "silent groups"],
     ["rollout", "sampled_nll", "NLL of sampled tokens"], ["run", "rss", "memory of the process, MiB"],
   ];
@@ -357,12 +357,12 @@ const plots = (() => {
       const found = overSteps(measures, names);
       const told = titles.filter((measure) => found.some((row) => row.measure === measure));
       const many = {legend: {orient: "bottom", columns: across < 600 ? 2 : 4}};
-      const x = steps(), y = quantity("value", null, {axis: {format: "~g", tickCount: 4}, scale: {zero: false}});
+      const x = steps(), y = quantity("value", null, {axis: {labelExpr: SMALL, tickCount: 4}, scale: {zero: false}});
       const hue = {field: "arm", type: "nominal", sort: names, title: null, scale: {domain: names, range: palette()}, ...many};
       return facet(found, "measure", told, across, 260, [{
         mark: {type: "line", strokeWidth: 1.4, opacity: 0.85, point: {size: 14}}, encoding: {x, y, color: hue, detail: {field: "seed"},
           strokeDash: {field: "arm", type: "nominal", sort: names, title: null, scale: {domain: names, range: DASHES}, ...many},
-          tooltip: tip("measure", "arm", "seed", "step", "value")}}], {resolve: {scale: {y: "independent"}}});
+          tooltip: tip("measure", "arm", "seed", "step", "value")}}], {scale: {y: "independent"}});
     }, () => overSteps(measures, page.arms));
     one.chosen = true;
   }
@@ -386,9 +386,9 @@ const plots = (() => {
   trajectories();
   knowledge();
   recital();
-  curves("behaviour", "behaviour", "Behaviour of the RL rollouts", "One line a seed. Good play never trips the guard; what to look for: loops, "
+  curves("behaviour", "behaviour", "Behaviour of the RL rollouts", "Across: steps of the arm; one line a seed. Good play never trips the guard; what to look for: loops, "
     + "repetitions, text endings and invalid calls that rise, calls that no longer end a reply.", GUARDS);
-  curves("health", "health", "Training", "One line a seed. A log-prob difference well above rounding means that engine and trainer do not "
+  curves("health", "health", "Training", "Across: steps of the arm; one line a seed. A log-prob difference well above rounding means that engine and trainer do not "
     + "compute the same policy; silent groups teach nothing.", HEALTH);
   cost();
 

@@ -40,7 +40,9 @@ const tables = (() => {
     row[column] === null || row[column] === undefined ? make("td", {}, "-") : cell(table, row, column, show(row[column]));
 
   function table(heads, body, attributes = {}) {
-    return make("div", {class: "wide"}, make("table", attributes, make("thead", {}, make("tr", {}, heads.map((head) => make("th", {}, head)))),
+    // a heading stands as its column does: words to the left, numbers to the right
+    const words = (at) => ["text", "words"].some((name) => body[0]?.children[at]?.classList.contains(name));
+    return make("div", {class: "wide"}, make("table", attributes, make("thead", {}, make("tr", {}, heads.map((head, at) => make("th", {class: words(at) ? "text" : null}, head)))),
       make("tbody", {}, body)));
   }
 
@@ -102,7 +104,7 @@ const tables = (() => {
         show(name);
       }}, column));
       const text = (x) => (typeof x === "number" ? String(x) : x === null ? "" : String(x));
-      place.replaceChildren(table(heads, found.map((row) => make("tr", {}, kept.map((column) => cell(name, row, column, text(row[column])))))),
+      place.replaceChildren(table(heads, found.map((row) => make("tr", {}, kept.map((column) => cell(name, row, column, text(row[column]), {class: typeof row[column] === "string" ? "text" : null}))))),
         make("button", {type: "button", onclick: () => page.save(`${name}.csv`, "text/csv", page.csv(columns, rows(name)))}, "CSV"));
     }
     parent.append(about("The tables as in results/, every cell with its evidence."), make("div", {class: "picks"}, pick, find), place);
@@ -124,7 +126,6 @@ const tables = (() => {
   }
   function close() {
     drawer.hidden = true;
-    section("tables").removeAttribute("aria-hidden");
   }
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") close();

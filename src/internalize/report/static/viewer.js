@@ -101,7 +101,7 @@ const viewer = (() => {
   function draw(episode, at) {
     board.hidden = !episode.start;
     if (!episode.start) return;
-    const grid = cells(episode, at), height = grid.length, width = grid[0].length, size = Math.max(4, Math.floor(320 / width));
+    const grid = cells(episode, at), height = grid.length, width = grid[0].length, size = Math.max(8, Math.floor(704 / width));
     board.width = width * size;
     board.height = height * size;
     const pen = board.getContext("2d");
@@ -110,16 +110,16 @@ const viewer = (() => {
       pen.fillStyle = told.palette[value];
       pen.fillRect(x * size, y * size, size, size);
       pen.strokeStyle = fresh.has(`${x},${y}`) ? "#000000" : "#f6f4ef";
-      pen.lineWidth = fresh.has(`${x},${y}`) ? 2 : 1;
-      pen.strokeRect(x * size + 0.5, y * size + 0.5, size - 1, size - 1);
+      pen.lineWidth = fresh.has(`${x},${y}`) ? 4 : 2;
+      pen.strokeRect(x * size + 1, y * size + 1, size - 2, size - 2);
     }));
-    pen.font = `${Math.floor(size / 3)}px system-ui, sans-serif`;
+    pen.font = `${Math.floor(size / 3.4)}px system-ui, sans-serif`;
     pen.textBaseline = "top";
     for (const [where, label] of Object.entries(told.labels)) {
       const [x, y] = where.split(",").map(Number);
       const rgb = told.palette[grid[y][x]].match(/\w\w/g).map((hex) => parseInt(hex, 16));
       pen.fillStyle = rgb[0] + rgb[1] + rgb[2] < 384 ? "#ffffff" : "#202020";
-      pen.fillText(label, x * size + 4, y * size + 3);
+      pen.fillText(label, x * size + 8, y * size + 6);
     }
     board.setAttribute("aria-label", `board ${at} of ${episode.calls.length}: ${grid.map((row) => row.map((value) => value.toString(16)).join("")).join(" ")}`);
     board.dataset.cells = grid.map((row) => row.map((value) => value.toString(16)).join("")).join("/");

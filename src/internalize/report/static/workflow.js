@@ -55,7 +55,7 @@
       return i ? ["→", box] : [box];
     });
     parent.append(about("Each box is a stage, each cell below a step of an arm and seed; a click shows its receipt and what it was made from."),
-      make("div", {class: "flow"}, flow), about("S: SFT step, R: RL step, J: joint step. ✕: stopped by the collapse guard. Dashed: not run. "
+      make("div", {class: "flow"}, flow), about("S: SFT step, R: RL step, J: joint step. ✕: stopped by the collapse guard, –: passed through after it. Dashed: not run. "
         + "Double line below: its checkpoint was pruned."), make("div", {class: "lanes"}, data.study.arms.flatMap(lanes)));
   }
 
@@ -70,9 +70,10 @@
         if (at === undefined) return make("button", {type: "button", class: "step missing", title: `step ${step}: not run`, disabled: true}, LETTER[phase]);
         const node = data.nodes[at];
         const pruned = node.checkpoint?.pruned ? " pruned" : "";
-        const state = node.status === "stopped" ? "stopped" : phase;
+        const stop = arm.stopped.find((one) => one.seed === seed);
+        const state = node.status !== "stopped" ? phase : step === stop?.step ? "stopped" : "passed";
         return make("button", {type: "button", class: `step ${state}${pruned}`, title: `step ${step}, ${phase}: ${node.status}, ${seconds(node.wall)}`,
-          onclick: () => show(at)}, node.status === "stopped" ? "✕" : LETTER[phase]);
+          onclick: () => show(at)}, {stopped: "✕", passed: "–"}[state] ?? LETTER[phase]);
       }),
       evalBox(where[`evals.${arm.name}.${seed}`])));
   }
@@ -83,7 +84,7 @@
   // Registry, checkpoints, archive
 
   function registry() {
-    const text = (x) => make("td", {class: "words"}, x || "-");
+    const text = (x) => make("td", {class: x?.length > 30 ? "words" : "text"}, x || "-");
     const line = (arm, state) => make("tr", {}, make("td", {}, arm.name), make("td", {}, arm.seeds.join(", ")), text(arm.rows), text(arm.schedule),
       make("td", {}, String(arm.phases.length)), make("td", {class: state.includes("stopped") ? "bad" : ""}, arm.status), text(arm.reason), text(state), text(arm.note));
     const stops = (arm) => arm.stopped.map((stop) => `stopped: seed ${stop.seed} at step ${stop.step}: ${stop.reasons.join(", ")}`).join("; ");
