@@ -109,8 +109,6 @@ class Session:
         self.detail = ""
         self.first_request: str | None = None
         """Fingerprint of the first request, once there was one."""
-        self.replays = 0
-        """Answers that were asked for twice."""
         self.unknown_words = 0
         self._dialect, self._backend = dialect, backend
         self._prompt = self._count(dialect.opening(opening.task))
@@ -134,7 +132,6 @@ class Session:
                 self._check_first(conversation)
                 is_next = self._follow(conversation)
                 if not is_next and self._last is not None:
-                    self.replays += 1
                     return self._last
                 if self._over:
                     raise ChainBroken(reasons.CLOSED, "a call after the episode was over")

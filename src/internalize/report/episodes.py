@@ -26,7 +26,7 @@ import zstandard
 from internalize.errors import UserError
 from internalize.files import read_jsonl
 from internalize.games import make_game
-from internalize.games.picture import PALETTE
+from internalize.games.palette import PALETTE
 from internalize.games.protocol import Frame, Game
 from internalize.harness.episode import CALLS, EPISODES, JOURNAL
 from internalize.language.vocabulary import Vocabulary
