@@ -24,8 +24,10 @@ BASE_STEP = -1
 
 
 def game(game: ArcGame) -> Spec:
-    """The game and what it is pinned against."""
-    return {key: value for key, value in game.plain().items() if key in ("id", "sha256", "metadata_sha256")}
+    """The game and what it is pinned against, and a board of the user's own."""
+    given = {**game.plain(), **game_spec(game)}
+    kept = ("id", "sha256", "metadata_sha256", *(("board", "board_sha256") if game.board is not None else ()))
+    return {key: given[key] for key in kept}
 
 
 def knowledge(study: Study) -> Spec:

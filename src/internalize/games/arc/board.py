@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from internalize.games.protocol import Action, Advice
+from internalize.games.protocol import Action, Advice, Game
 
 
 class Board(Protocol):
@@ -37,6 +37,9 @@ class Board(Protocol):
 
     def progress(self, frame: bytes) -> float:
         """Share of the goal that is reached, 0 .. 1."""
+
+    def misfits(self, game: Game) -> list[str]:
+        """What of the board's figures the user's copy of the game does not show; empty where all fits."""
 
     def advice(self, frame: bytes) -> Advice:
         """The next step of a shortest way; raises as `plan` does."""
