@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from internalize.cli_common import say
+from internalize.cli_common import StoreOption, say
 from internalize.errors import UserError
 
 
@@ -22,12 +22,25 @@ def import_record(
     folder: Annotated[Path, typer.Argument(help="job logs, or a folder laid out like the published archive")],
     out: Annotated[Path, typer.Option(help="where the tables go")] = Path("results/imported"),
     jobs: Annotated[Path | None, typer.Option(help="JSON file: job id -> run, for logs that do not say it")] = None,
+    study: Annotated[
+        Path | None, typer.Option(help="study whose arms were run: their recorded steps get receipts and count as done")
+    ] = None,
+    store: StoreOption = Path("store"),
 ) -> None:
-    """Read the logs of a record: every run's rollouts and optimizer steps, as metrics.jsonl and tables."""
-    from internalize.imports.tables import import_logs
+    """Read the logs of a record: every run's rollouts and optimizer steps, as metrics.jsonl, tables and receipts."""
+    from internalize.imports.tables import find_logs, write_tables
 
-    import_logs(folder, out, say, jobs)
+    read = find_logs(folder, jobs)
+    write_tables(read, out, say)
     typer.echo(f"written: {out}")
+    if study is not None:
+        from internalize.cli_plan import make_plan
+        from internalize.imports.steps import import_steps
+        from internalize.store import Store
+
+        made = import_steps(read, make_plan(str(study), None, None, None), Store(store), folder, say)
+        done = sum(len(one.recorded) for one in made)
+        typer.echo(f"{done} recorded steps of {len(made)} arms in {store}; `internalize plan` says what is left")
 
 
 def fetch_game(

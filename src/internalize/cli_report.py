@@ -15,7 +15,7 @@ ResultsOption = Annotated[Path, typer.Option("--results", help="results folder o
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the command line."""
-    for command in (page, explain):
+    for command in (page, explain, compare):
         app.command()(command)
 
 
@@ -54,3 +54,19 @@ def explain(
     for line in [json.dumps(found.plain(), indent=1)] if as_json else lines(found):
         typer.echo(line)
     raise typer.Exit(0 if found.equal else 1)
+
+
+def compare(
+    one: Annotated[str, typer.Argument(help="an arm, a results folder, an archive, or FOLDER:ARM")],
+    other: Annotated[str, typer.Argument(help="the same; differences are ONE - OTHER")],
+    results: ResultsOption = Path("results"),
+    store: StoreOption = Path("store"),
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Two arms, runs or archives side by side: paired differences, where they part, settings that differ."""
+    from internalize.report.compare import compare as hold
+    from internalize.report.compare import text
+    from internalize.report.sides import read_side
+
+    found = hold(read_side(one, results, store), read_side(other, results, store))
+    typer.echo(json.dumps(found.plain(), indent=1) if as_json else text(found))

@@ -13,13 +13,14 @@ import io
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import zstandard
 
-from internalize.errors import CorruptPayload, UserError
+from internalize.errors import CorruptPayload, MissingPayload, UserError
 
 CHUNK = 1 << 20
 
@@ -36,6 +37,21 @@ def canonical_json(obj: Any) -> str:
 def digest(obj: Any) -> str:
     """SHA-256 (hex) of the canonical JSON of `obj`."""
     return hashlib.sha256(canonical_json(obj).encode()).hexdigest()
+
+
+def link(source: Path, target: Path) -> None:
+    """Puts a file at `target` by a hard link; by a copy where the file system has none.
+
+    Raises:
+        MissingPayload: the file is gone.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except FileNotFoundError as error:
+        raise MissingPayload("a payload file is gone", where=str(source), fix="run the study again") from error
+    except OSError:  # another file system
+        shutil.copyfile(source, target)
 
 
 def fsync_dir(folder: Path) -> None:

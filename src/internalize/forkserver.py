@@ -26,6 +26,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from internalize.processes import die_with_parent
+
 ADDRESS = "INTERNALIZE_FORKSERVER"
 """Variable with the path of the server's socket."""
 PRELOADED = ("internalize.train.mcore", "pydantic", "typer")
@@ -76,41 +78,35 @@ def start() -> None:
         return
     folder = tempfile.mkdtemp(prefix="iz-")  # short: a socket's path must fit 107 characters
     os.environ[ADDRESS] = str(Path(folder) / "jobs")
-    command = [sys.executable, "-P", "-m", __name__, os.environ[ADDRESS]]
-    atexit.register(_stop, subprocess.Popen(command, stdin=subprocess.DEVNULL))
+    command = [sys.executable, "-P", "-m", __name__, os.environ[ADDRESS], str(os.getpid())]
+    atexit.register(_stop, subprocess.Popen(command, stdin=subprocess.DEVNULL), folder)
 
 
-def serve(address: Path) -> list[str] | None:
-    """Forks a process a wish until the parent of this one is gone.
+def serve(address: Path, parent: int) -> list[str] | None:
+    """Forks a process a wish for as long as this one is a child of `parent`.
 
     Returns:
         In a forked process the command that it has to run, everything else set up; None in the server, at its end.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run's terminal sends it to all; the run decides
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    parent, jobs = os.getppid(), set[_Job]()
+    jobs = set[_Job]()
     with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as selector:
         listener.bind(str(address))
         listener.listen(64)  # jobs that come while it imports wait for it
         _preload()
         selector.register(listener, selectors.EVENT_READ)
-        try:
-            while os.getppid() == parent:
-                for key, _ in selector.select(PARENT_SECONDS):
-                    if key.fileobj is listener:
-                        arguments = _fork(listener, selector, jobs)
-                        if arguments is not None:
-                            return arguments
-                    elif key.fileobj is key.data.link:  # the client is gone, and sends nothing else
-                        selector.unregister(key.fileobj)
-                        signal.pidfd_send_signal(key.data.handle, signal.SIGTERM)
-                    else:
-                        _ended(key.data, selector)
-                        jobs.remove(key.data)
-        finally:
-            for job in jobs:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(job.handle, signal.SIGTERM)
+        while os.getppid() == parent:
+            for key, _ in selector.select(PARENT_SECONDS):
+                if key.fileobj is listener:
+                    arguments = _fork(listener, selector, jobs)
+                    if arguments is not None:
+                        return arguments
+                elif key.fileobj is key.data.link:  # the client is gone, and sends nothing else
+                    selector.unregister(key.fileobj)
+                    signal.pidfd_send_signal(key.data.handle, signal.SIGTERM)
+                else:
+                    _ended(key.data, selector)
+                    jobs.remove(key.data)
     return None
 
 
@@ -122,11 +118,11 @@ def _fork(listener: socket.socket, selector: selectors.BaseSelector, jobs: set[_
         _reply(link, REFUSED)
         _close(streams)
         return None
-    pid = os.fork()
+    server, pid = os.getpid(), os.fork()
     if pid == 0:
         selector.close()
         _close([listener.detach(), link.detach(), *(fd for job in jobs for fd in (job.handle, job.link.detach()))])
-        jobs.clear()
+        die_with_parent(parent=server)
         _become(wish["folder"], wish["environment"], streams)
         return list(wish["arguments"])
     _close(streams)
@@ -140,7 +136,6 @@ def _fork(listener: socket.socket, selector: selectors.BaseSelector, jobs: set[_
 def _become(folder: str, environment: dict[str, str], streams: list[int]) -> None:
     """Makes a forked process what the client would be."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -179,9 +174,10 @@ def _preload() -> None:
     gc.freeze()
 
 
-def _stop(server: subprocess.Popen[bytes]) -> None:
+def _stop(server: subprocess.Popen[bytes], folder: str) -> None:
     server.terminate()
     server.wait()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _close(descriptors: Iterable[int]) -> None:
@@ -190,13 +186,10 @@ def _close(descriptors: Iterable[int]) -> None:
 
 
 def main() -> None:
-    """`python -m internalize.forkserver SOCKET`, started by `start`."""
+    """`python -m internalize.forkserver SOCKET PARENT`, started by `start`."""
     address = Path(sys.argv[1])
-    try:
-        arguments = serve(address)
-    except SystemExit:
-        arguments = None
-    if arguments is None:
+    arguments = serve(address, int(sys.argv[2]))
+    if arguments is None:  # the run was killed
         shutil.rmtree(address.parent, ignore_errors=True)
         return
     from internalize.cli import main as run

@@ -24,8 +24,10 @@ BASE_STEP = -1
 
 
 def game(game: ArcGame) -> Spec:
-    """The game and what it is pinned against."""
-    return {key: value for key, value in game.plain().items() if key in ("id", "sha256", "metadata_sha256")}
+    """The game and what it is pinned against, and a board of the user's own."""
+    given = {**game.plain(), **game_spec(game)}
+    kept = ("id", "sha256", "metadata_sha256", *(("board", "board_sha256") if game.board is not None else ()))
+    return {key: given[key] for key in kept}
 
 
 def knowledge(study: Study) -> Spec:
@@ -36,7 +38,7 @@ def knowledge(study: Study) -> Spec:
 def base(study: Study, prebuilt_digest: str | None) -> Spec:
     """Game, recipe, and the shipped base with its hash, so that another one is another job."""
     if isinstance(study.base, HubBase):
-        return {"repo": study.base.repo, "revision": study.base.revision}
+        return study.base.identity()
     settings: Spec = {"prebuilt": study.base.prebuilt, "recipe": study.base.recipe.plain()}
     if prebuilt_digest is not None:
         settings["prebuilt_digest"] = prebuilt_digest
@@ -44,8 +46,11 @@ def base(study: Study, prebuilt_digest: str | None) -> Spec:
 
 
 def gate(study: Study) -> Spec:
-    """Game and bounds."""
-    return {"game": game_spec(study.game), "gate": study.base.gate.plain(), **engine_spec(study.engine)}
+    """Game and bounds; how a model with an open vocabulary samples (the tiny one's replies are a few words)."""
+    spec: Spec = {"game": game_spec(study.game), "gate": study.base.gate.plain(), **engine_spec(study.engine)}
+    if isinstance(study.base, HubBase):
+        spec |= {"rollout": _sampling(study), **_context(study)}
+    return spec
 
 
 def harvest(study: Study, name: str) -> Spec:
@@ -55,13 +60,14 @@ def harvest(study: Study, name: str) -> Spec:
         "harvest": study.harvests[name].plain(),
         "levels": study.rollout.levels,
         "rollout": _sampling(study),
+        **_context(study),
         **engine_spec(study.engine),
     }
 
 
 def rows(study: Study, name: str) -> Spec:
     """Game and one row source; what is held out stands in the knowledge set."""
-    return {"game": game_spec(study.game), "rows": study.rows[name].plain()}
+    return {"game": game_spec(study.game), "rows": study.rows[name].plain(), **_context(study)}
 
 
 def segment(study: Study, arm: Arm, seed: int, first: int, last: int) -> Spec:
@@ -101,6 +107,7 @@ def evals(study: Study, steps: list[int]) -> Spec:
         "evals": study.evals.plain(),
         "rollout": _sampling(study),
         "steps": steps,
+        **_context(study),
         **engine_spec(study.engine),
     }
 
@@ -130,6 +137,11 @@ def reads_rows(arm: Arm, first: int, last: int) -> bool:
 
 def _sampling(study: Study) -> Spec:
     return {"temperature": study.rollout.temperature, "max_new_tokens": study.rollout.max_new_tokens}
+
+
+def _context(study: Study) -> Spec:
+    """Most tokens of an episode, where the study says it."""
+    return {} if study.rollout.max_context is None else {"max_context": study.rollout.max_context}
 
 
 def _phrase(settings: Spec) -> str:

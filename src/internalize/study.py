@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from internalize.evals.guard import GuardThresholds
 from internalize.files import write_json
@@ -69,6 +69,15 @@ class Knowledge(Settings):
     """Atoms and forms kept for the probes."""
     exploration: Exploration = Exploration()
     """Traces that candidates come from."""
+    wording: Literal["sentences"] | None = None
+    """`sentences`: said in English, for a base with an open vocabulary; null: in the game's own words."""
+
+    @model_serializer(mode="wrap")
+    def _default_left_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = handler(self)
+        if self.wording is None:
+            written.pop("wording", None)
+        return written
 
 
 class Harvest(Played):
@@ -95,6 +104,16 @@ class Rollout(Played):
     """Sampling temperature; log-probs are taken at it too."""
     max_new_tokens: Count = 32
     """Tokens a reply may have."""
+    max_context: Annotated[int, Field(ge=64)] | None = None
+    """Most tokens of an episode, of a row and of what an engine serves; null: 512."""
+
+    @model_serializer(mode="wrap")
+    def _defaults_left_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = handler(self)
+        for key in ("harness", "max_context"):
+            if getattr(self, key) is None:
+                written.pop(key, None)
+        return written
 
 
 class Evals(Played):

@@ -50,8 +50,18 @@ class HubBase(Settings):
     """Commit; null: not stated yet, and then the base is not fetched."""
     parameters: Count
     """Parameters, for plans of disk and time."""
+    folder: str | None = None
+    """Model folder that is here already, for machines without the hub; null: the hub's files are fetched."""
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Digest of the table of files, as the receipt of the base states it; other files are refused. Null: not pinned,
+    which a `folder` may not be."""
     gate: Gate = Gate()
     """Bounds."""
+
+    def identity(self) -> dict[str, Any]:
+        """What the fetched files depend on, and where they are looked for."""
+        known = {"repo": self.repo, "revision": self.revision}
+        return known if self.folder is None else {**known, "folder": self.folder, "sha256": self.sha256}
 
     @property
     def prebuilt(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from internalize.errors import StudyError
 from internalize.schedule import own_phases
 from internalize.study_arms import Arm, NoSft, SftFirst, SftFreq, SftInterleaved, SftJoint
-from internalize.study_base import Base
+from internalize.study_base import Base, HubBase
 from internalize.study_errors import nearest
 from internalize.study_games import DipWheelGame
 from internalize.study_parallel import complaints, model_complaints
@@ -53,6 +53,13 @@ def check_study(study: Study, source: Source) -> None:
                 got=", ".join(f"{place}: {thing}" for place, thing in given.items()),
                 fix=f"name all {count}, each once",
             )
+    if rules and isinstance(study.base, HubBase) and study.knowledge.wording is None:
+        raise StudyError(
+            "a base with an open vocabulary cannot read the words of this game",
+            where=source.where(("base",)),
+            expected="knowledge.wording: sentences",
+            fix="say it, and the knowledge is told in English",
+        )
     for name, rows in study.rows.items():
         harvest, parent = harvest_of(rows), parent_of(rows)
         if harvest is not None and harvest not in study.harvests:

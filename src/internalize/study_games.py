@@ -6,10 +6,14 @@ named by id and pinned by SHA-256, and its file is never part of a study.
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from internalize.errors import StudyError
+from internalize.files import sha256_file
 from internalize.study_model import Count, Settings
 
 Region = Literal["left", "right", "top", "bottom", "wipe", "trap"]
@@ -50,6 +54,8 @@ class ArcGame(Settings):
     """Where the file lies; null: where the toolkit puts it, below ENVIRONMENTS_DIR or `environment_files`."""
     level_cap: Count = 1
     """Levels that an episode may clear before it ends."""
+    board: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")] | None = None
+    """Module with `board()`, which reads the game's screen (docs/add-a-game.md); null: the one that is shipped."""
 
 
 Game = Annotated[DipWheelGame | ArcGame, Field(discriminator="kind")]
@@ -57,5 +63,26 @@ Game = Annotated[DipWheelGame | ArcGame, Field(discriminator="kind")]
 
 
 def for_spec(game: DipWheelGame | ArcGame) -> dict[str, Any]:
-    """The settings that identify the game: all but where its file lies and what it was pinned against."""
-    return {key: value for key, value in game.plain().items() if key not in ("file", "metadata_sha256")}
+    """The settings that identify the game: all but where its file lies and what it was pinned against.
+
+    Raises:
+        StudyError: there is no module of its board's name.
+    """
+    spec = {key: value for key, value in game.plain().items() if key not in ("file", "metadata_sha256", "board")}
+    board = game.board if isinstance(game, ArcGame) else None
+    return spec if board is None else {**spec, "board": board, "board_sha256": board_digest(board)}
+
+
+def board_digest(module: str) -> str:
+    """SHA-256 of a board's module: a board of the user's own is no part of any stage's code.
+
+    Raises:
+        StudyError: there is no such module.
+    """
+    try:
+        found = importlib.util.find_spec(module)
+    except ImportError:
+        found = None
+    if found is None or found.origin is None:
+        raise StudyError("no module of this name", where="game.board", got=module, fix="put its folder into PYTHONPATH")
+    return sha256_file(Path(found.origin))

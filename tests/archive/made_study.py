@@ -20,6 +20,19 @@ from internalize.seeds import rng
 from internalize.stages import parent_hashes
 from internalize.store import Input, Store
 
+KINDS = {
+    "": ("json", "jsonl", "md", "py", "sha256"),
+    "base": ("json",),
+    "checkpoints": ("json", "jsonl", "md"),
+    "game": ("json",),
+    "knowledge-set": ("json", "jsonl", "md"),
+    "metrics": ("csv", "jsonl", "md", "png"),
+    "rows": ("", "gz", "json"),
+    "runs": ("json", "jsonl", "pt", "yaml", "zst"),
+    "state": ("", "json", "jsonl", "md", "smk"),
+}
+"""Folder -> suffixes of the files in it: what the archive of a real study has, and the one made here."""
+
 PHASES = {"none": ["rl", "rl"], "recite": ["sft", "rl"]}
 EPISODES = 4
 CODE = "0123456789abcdef"
@@ -192,7 +205,7 @@ def make_study(root: Path, seeds: tuple[int, ...] = (0, 1), converted: bool = Tr
             folder / "rows.jsonl.gz", [row, {**row, "provenance": {**provenance, "episode": None, "atoms": []}}]
         )
         write_json(folder / "audit.json", {"passed": True})
-        write_bytes(folder / "SHA256SUMS", b"")
+        write_bytes(folder / "SHA256SUMS", b"0" * 64 + b"  rows.jsonl.gz\n")
         return {"source": "recite", "rows": 2}
 
     def evals(steps: list[int], seed: int) -> Callable[[Path], dict[str, Any]]:
@@ -286,6 +299,7 @@ def make_study(root: Path, seeds: tuple[int, ...] = (0, 1), converted: bool = Tr
         headline = summary.headline({"sft_only": tables.sft_only(data), "final": tables.final(data)})
         write_bytes(folder / "summary.csv", csv_text(headline).encode())
         write_bytes(folder / "tables/final.csv", csv_text(headline).encode())
+        write_bytes(folder / "summary.md", b"# Summary\n")
         write_bytes(folder / "forest.png", b"\x89PNG\r\n\x1a\n")
         return {"arms": list(PHASES)}
 
@@ -308,3 +322,12 @@ def make_study(root: Path, seeds: tuple[int, ...] = (0, 1), converted: bool = Tr
 def tree(root: Path) -> dict[str, bytes]:
     """Path -> content of every file."""
     return {p.relative_to(root).as_posix(): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
+
+
+def kinds(root: Path) -> dict[str, tuple[str, ...]]:
+    """As `KINDS`, of an archive."""
+    found: dict[str, set[str]] = {}
+    for path in tree(root):
+        top, below, name = path.rpartition("/")[0].partition("/")[0], "/" in path, path.rpartition("/")[2]
+        found.setdefault(top if below else "", set()).add(name.rpartition(".")[2] if "." in name else "")
+    return {top: tuple(sorted(suffixes)) for top, suffixes in found.items()}

@@ -253,6 +253,22 @@ def test_killed_at_random_points_it_ends_right_and_nothing_is_published_twice(hu
             assert fresh.published_twice() == [], number
 
 
+def test_a_token_is_never_printed(
+    hub: HubServer, archive: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    token = "hf" + "_" + "a1B2" * 9  # made up
+    monkeypatch.setenv("HF_TOKEN", token)
+    kind, text = judge(ConnectionError(f"the server says: no {token} here"))
+    assert (kind, token in text, "***" in text) == ("transient", False, True)
+    hub.faults = [Fault("/api/repos/create", "403", times=-1)]
+    monkeypatch.chdir(archive)
+    told = [run(".", "--dry-run"), run(".", "--to", hub.address)]
+    assert "nothing was sent" in told[0][1]
+    assert "HTTP 403" in told[1][2]
+    assert token not in str(told)
+    assert token not in "".join(capfd.readouterr())
+
+
 # The command
 
 

@@ -16,6 +16,8 @@ from internalize.files import read_json
 from internalize.games.dipwheel import DipWheel
 from internalize.games.shaping import Outcome
 from internalize.harness.episode import Episode, EpisodePlan, read_episodes
+from internalize.knowledge.dipwheel import DipwheelLexicon
+from internalize.language.sayings import write_sayings
 
 BOUNDS = {
     "teacher_clears_min": 0.9,
@@ -42,10 +44,12 @@ def side(clears: int, episodes: int = 100) -> Side:
     )
 
 
-def inputs(base: Path, game: DipWheel) -> dict[str, Any]:
+def inputs(base: Path, game: DipWheel, folder: Path) -> dict[str, Any]:
+    lexicon = DipwheelLexicon(game)
+    write_sayings(folder, lexicon.sayings(), lexicon.places())
     return {
         "base": SimpleNamespace(payload=base),
-        "knowledge": SimpleNamespace(facts={"prompt_facts": sorted(game.rules.facts())}),
+        "knowledge": SimpleNamespace(payload=folder, facts={"prompt_facts": sorted(game.rules.facts())}),
     }
 
 
@@ -53,7 +57,7 @@ def test_the_shipped_base_passes(
     repository: Path, game: DipWheel, game_settings: dict[str, Any], tmp_path: Path
 ) -> None:
     spec = {"game": game_settings, "gate": BOUNDS}
-    facts = gate.build(tmp_path, spec, inputs(repository / "prebuilt" / "dipwheel", game), lambda text: None)
+    facts = gate.build(tmp_path, spec, inputs(repository / "prebuilt" / "dipwheel", game, tmp_path), lambda text: None)
     assert facts["passed"] is True
     assert facts["teacher"]["clear_rate"] > 0.9
     assert facts["base"]["clear_rate"] < 0.15
@@ -74,7 +78,7 @@ def test_equal_seeds_give_equal_figures(
         "game": game_settings,
         "gate": {**BOUNDS, "episodes": 8, "teacher_clears_min": 0.0, "base_clears_max": 1.0},
     }
-    given = inputs(repository / "prebuilt" / "dipwheel", game)
+    given = inputs(repository / "prebuilt" / "dipwheel", game, tmp_path)
     one = gate.build(tmp_path / "one", spec, given, lambda text: None)
     assert one == gate.build(tmp_path / "two", spec, given, lambda text: None)
 
@@ -104,7 +108,7 @@ def test_bounds_that_are_met_exactly_pass() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_wrong_facts_are_a_complete_rule_set_of_which_none_is_true(game: DipWheel, seed: int) -> None:
     facts = game.rules.facts()
-    lies = gate.wrong_facts(facts, random.Random(seed))
+    lies = gate.wrong_facts(facts, DipwheelLexicon(game).places(), random.Random(seed))
     assert not set(lies) & set(facts)
     assert sorted(f.split("@")[0] for f in lies) == sorted(f.split("@")[0] for f in facts)
     assert sorted(f.split("@")[1] for f in lies) == sorted(f.split("@")[1] for f in facts)

@@ -24,7 +24,9 @@ from internalize.evals.probes import (
     subject_of,
     summarise,
 )
+from internalize.knowledge.dipwheel import DipwheelLexicon
 from internalize.knowledge.dipwheel.forms import forms
+from internalize.language.sayings import make_sayings
 from internalize.language.template import Template
 
 HELD_OUT = ("wipe@S",)
@@ -37,7 +39,7 @@ def template(game) -> Template:
 
 @pytest.fixture(scope="module")
 def facts(game, template) -> Facts:
-    return Facts.of(game.rules.facts(), HELD_OUT, template.vocab.tokens, seed=5)
+    return Facts.of(game.rules.facts(), HELD_OUT, make_sayings(DipwheelLexicon(game).sayings()), seed=5)
 
 
 @pytest.fixture(scope="module")

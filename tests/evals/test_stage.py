@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from internalize.checkpoints import torch_dist
 from internalize.errors import UserError
 from internalize.evals import stage
 from internalize.files import read_jsonl
 from internalize.harness.episode import read_episodes
+from internalize.knowledge.dipwheel import DipwheelLexicon
+from internalize.language.sayings import write_sayings
 from internalize.records import MetricRow
 
 
@@ -75,6 +78,8 @@ def inputs(tmp_path_factory, game, torch_state) -> dict[str, Any]:
         }
     ]
     write_jsonl(root / "knowledge" / "recall.jsonl", rows)
+    lexicon = DipwheelLexicon(game)
+    write_sayings(root / "knowledge", lexicon.sayings(), lexicon.places())
     made: dict[str, Any] = {
         "base": Fake(root / "base", {}),
         "knowledge": Fake(root / "knowledge", {"prompt_facts": list(game.rules.facts()), "held_out_facts": ["wipe@S"]}),
@@ -97,7 +102,7 @@ def built(tmp_path_factory, spec, inputs):
 
     folder = tmp_path_factory.mktemp("evals")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stage, "read_hf", lambda path, config: torch.load(path / "weights.pt", weights_only=True))
+        patch.setattr(torch_dist, "read_hf", lambda path, config: torch.load(path / "weights.pt", weights_only=True))
         facts = stage.build(folder, spec, inputs, lambda text: None)
         again = tmp_path_factory.mktemp("again")
         stage.build(again, spec, inputs, lambda text: None)

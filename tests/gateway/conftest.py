@@ -15,7 +15,7 @@ import pytest
 from internalize.engine.protocol import Completion, SamplingParams
 from internalize.games import make_game
 from internalize.games.protocol import Game
-from internalize.gateway.dialect import ClosedDialect
+from internalize.gateway.dialect import DialogueDialect
 from internalize.gateway.lines import Lines
 from internalize.gateway.server import Gateway
 from internalize.gateway.session import Opening, Session
@@ -126,7 +126,7 @@ def place(tmp_path: Path, game: Game, template: Template) -> Iterator[Callable[.
         backend = script if hasattr(script, "generate") else ScriptedBackend(script)
         journal = Lines(tmp_path / f"journal-{len(made)}.jsonl")
         seat = Seat(game, level, 1000, journal)
-        gateway = more.pop("gateway", None) or Gateway(backend, ClosedDialect(template), **more.pop("server", {}))
+        gateway = more.pop("gateway", None) or Gateway(backend, DialogueDialect(template), **more.pop("server", {}))
         fields = {
             "id": name,
             "task": seat.observe(),

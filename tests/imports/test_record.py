@@ -15,7 +15,7 @@ from printed_logs import Printer, noise
 from internalize.errors import UserError
 from internalize.imports.lines import read_line
 from internalize.imports.record import read_logs, rollouts, steps
-from internalize.imports.tables import JSONL, MARKDOWN, import_logs
+from internalize.imports.tables import JSONL, MARKDOWN, find_logs, write_tables
 
 LATE = ("perf/update_weights_time", "perf/save_model_time")
 
@@ -177,7 +177,7 @@ def test_the_tables_are_written_as_the_record_has_them(tmp_path: Path) -> None:
     logs.mkdir(parents=True)
     expected = record(3, logs)
     said: list[str] = []
-    assert import_logs(tmp_path / "archive", tmp_path / "out", said.append) == sorted(expected)
+    assert write_tables(find_logs(tmp_path / "archive"), tmp_path / "out", said.append) == sorted(expected)
     lines = [json.loads(line) for line in (tmp_path / "out" / JSONL).read_text().splitlines()]
     assert {(line["job"], line["run"]) for line in lines} >= {("6500001", "baseline-cc"), ("6500002", "baseline-cc")}
     assert all(
@@ -203,4 +203,4 @@ def test_the_tables_are_written_as_the_record_has_them(tmp_path: Path) -> None:
 
 def test_no_logs_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no logs here"):
-        import_logs(tmp_path, tmp_path / "out", print)
+        find_logs(tmp_path)

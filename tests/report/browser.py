@@ -127,6 +127,23 @@ class Browser:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
+    def until(self, expression: str) -> None:
+        """Waits until an expression is true."""
+        deadline = time.monotonic() + LIMIT
+        while not self.ask(f"Boolean({expression})"):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"never true: {expression}")
+            time.sleep(0.05)
+
+    def file(self, path: Path) -> Path:
+        """A file that is being downloaded, when it is there."""
+        deadline = time.monotonic() + LIMIT
+        while not path.exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not downloaded: {path}")
+            time.sleep(0.05)
+        return path
+
     def complaints(self) -> list[str]:
         """Errors and warnings of the console, and exceptions."""
         self.ask("1")  # what was said before has arrived then

@@ -16,6 +16,8 @@ from internalize.files import write_jsonl
 from internalize.games.dipwheel import DipWheel, decide, from_settings, random_rules
 from internalize.harness.episode import Episode, EpisodePlan, write_episodes
 from internalize.harness.inprocess import play
+from internalize.knowledge.dipwheel import DipwheelLexicon
+from internalize.language.sayings import make_sayings
 from internalize.language.template import Template
 from internalize.rows.context import Knowledge, RowContext
 
@@ -202,7 +204,8 @@ def knowledge(game: DipWheel) -> Knowledge:
             "expressible": False,
         },
     ]
-    return Knowledge(tuple(facts), frozenset([HELD_OUT]), tuple(recall))
+    said = DipwheelLexicon(game).sayings()
+    return Knowledge(tuple(facts), frozenset([HELD_OUT]), tuple(recall), make_sayings(said))
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from internalize.records import SftRow
 from internalize.rows.audit import CHECKS, Audit, audit
 from internalize.rows.context import RowContext
 from internalize.rows.sources import build_rows
-from internalize.rows.split import split
 
 Make = Callable[..., RowContext]
 ARMC = {"type": "armc", "facts_per_think": 2, "pick": "random"}
@@ -221,7 +220,7 @@ def test_recorded_replies(taught: Made, template: Template) -> None:
 def test_recorded_length(taught: Made, template: Template) -> None:
     context, rows = taught
     row = rows[0]
-    user, reply = split(row.tokens, template)[-1]
+    user, reply = template.split(row.tokens)[-1]
     more = user + reply
     planted = changed(
         row,

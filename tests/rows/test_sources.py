@@ -17,7 +17,6 @@ from internalize.rows.audit import audit
 from internalize.rows.context import Knowledge, RowContext
 from internalize.rows.mask_knowledge import fact_mask
 from internalize.rows.sources import BUILDERS, build_rows
-from internalize.rows.split import split
 from internalize.study_rows import Rows
 
 Make = Callable[..., RowContext]
@@ -55,7 +54,7 @@ def test_recite_takes_the_knowledge_out_of_the_prompt_only(
         whole = last.prompt_ids + last.output_ids
         assert row.tokens == whole[:1] + whole[11:]
         assert "know" not in words(row, template).split()
-        replies = [reply for _, reply in split(row.tokens, template)]
+        replies = [reply for _, reply in template.split(row.tokens)]
         assert replies == [call.output_ids for call in episode.calls]
         assert sum(row.weights) == sum(map(len, replies))
         assert not any(row.cite)
@@ -77,7 +76,7 @@ def test_recite_does_not_train_on_falsehoods_or_on_acts_against_the_think(
     context = make_context(episodes=perform(policy, [(4, 5)], known=True))
     rows = build_rows(context, {"type": "recite"})
     assert len(rows) == 1
-    pieces = split(rows[0].tokens, template)
+    pieces = template.split(rows[0].tokens)
     assert context.dropped_turns == {"states a refuted fact": 1, "acts against its own facts": 1}
     assert rows[0].provenance.turns == len(pieces) - 2
     first_two = sum(len(user) + len(reply) for user, reply in pieces[:2])
@@ -93,7 +92,7 @@ def test_nostance_cuts_what_stands_before_the_need(
     rows = build_rows(context, {"type": "nostance"})
     assert rows
     for row in rows:
-        for _, reply in split(row.tokens, template):
+        for _, reply in template.split(row.tokens):
             assert template.parse(reply).think.startswith("need ")
             assert "@" in template.parse(reply).think
     assert audit(rows, context).passed
@@ -133,7 +132,7 @@ def test_armc_inserts_true_facts_at_the_top_of_each_think(
     for row in rows:
         calls = by_id[row.provenance.episode or ""].calls
         at = 0
-        turns = split(row.tokens, template)
+        turns = template.split(row.tokens)
         for index, ((user, reply), call) in enumerate(zip(turns, calls, strict=False)):
             at += len(user)
             if history == "recorded" and index < len(turns) - 1:
@@ -267,10 +266,10 @@ def test_mask_knowledge_takes_facts_out_of_the_loss(make_context: Make, template
     assert audit(rows, context).passed
 
 
-def test_facts_are_masked_in_both_wordings(template: Template) -> None:
+def test_facts_are_masked_in_both_wordings(template: Template, knowledge: Knowledge) -> None:
     text = "left at N and left@S need left red at red at N"
     tokens = [template.vocab.id(w) if w in template.vocab else template.vocab.id("is") for w in text.split()]
-    assert [int(m) for m in fact_mask(tokens, template.vocab)] == [1, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0]
+    assert [int(m) for m in fact_mask(tokens, template, knowledge.sayings)] == [1, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0]
 
 
 def test_softlabel_stores_no_rows(make_context: Make) -> None:
@@ -289,10 +288,10 @@ def test_unusable_replies_stay_in_the_history_untrained(
 
     context = make_context(episodes=perform(policy, [(4, 900 + i) for i in range(8)]))
     rows = build_rows(context, {"type": "actctrl"})
-    longer = [row for row in rows if len(split(row.tokens, template)) > 1]
+    longer = [row for row in rows if len(template.split(row.tokens)) > 1]
     assert longer  # the others fell into a trap at once
     for row in longer:
-        pieces = split(row.tokens, template)
+        pieces = template.split(row.tokens)
         assert template.parse(pieces[1][1]).kind == "bad"
         assert template.parse(pieces[-1][1]).kind == "call"  # the text answer at the end is cut off
         assert row.provenance.turns == len(pieces) - 1

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from internalize.games.dipwheel import DipWheel, Rules, decide
 from internalize.games.dipwheel.rules import COLOURS, REGIONS
-from internalize.rows.stance import before_need, falsehoods, implied_call, need, stated, truths
+from internalize.language.sayings import WordSayings
+from internalize.rows.stance import falsehoods, implied_call, need, stated, truths
 
 RULES = st.builds(Rules, st.permutations(REGIONS).map(tuple), st.permutations(COLOURS).map(tuple))
 PLACES = {"left": "N", "red": "b"}
@@ -51,12 +52,12 @@ def test_the_pot_comes_first() -> None:
 def test_the_last_statement_and_the_last_need_count() -> None:
     assert stated("left@N left@S") == {"left": "S"}
     assert need("need left red need top blue top@N") == ("top", "blue")
-    assert before_need("left@N red@b need left red") == 2
-    assert before_need("left@N") == 0
+    assert WordSayings(()).recited("left@N red@b need left red") == len("left@N red@b ")
+    assert WordSayings(()).recited("left@N") == 0
 
 
 def test_facts_are_true_false_or_unknown() -> None:
-    think = "left@N left@S red@a green@c left@N need"
-    assert truths(think, PLACES) == ["left@N"]
-    assert falsehoods(think, PLACES) == ["left@S", "red@a"]
-    assert falsehoods("@ x@ @y", PLACES) == []
+    said = WordSayings(()).stated("left@N left@S red@a green@c left@N need")
+    assert truths(said, PLACES) == ["left@N"]
+    assert falsehoods(said, PLACES) == ["left@S", "red@a"]
+    assert WordSayings(()).stated("@ x@ @y") == []

@@ -21,8 +21,7 @@ from internalize.archive.manifest import File, Manifest, TableEntry, as_tables, 
 from internalize.archive.models import assemble_models
 from internalize.archive.rocrate import crate
 from internalize.archive.shared import known_tables, links
-from internalize.archive.sources import link
-from internalize.files import disk_error, fsync_dir, read_jsonl, tree_files, write_json, write_text
+from internalize.files import disk_error, fsync_dir, link, read_jsonl, tree_files, write_json, write_text
 from internalize.receipts import Receipt
 from internalize.store import RECEIPT, RUN, Store
 

@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from internalize.archive.secrets import masked
 from internalize.errors import UserError
 from internalize.processes import die_with_parent
 
@@ -218,7 +219,7 @@ def judge(error: BaseException) -> tuple[str, str]:
 
 
 def _line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
+    text = masked(" ".join(str(error).split()))
     return f"{type(error).__name__}: {text[:300]}"
 
 

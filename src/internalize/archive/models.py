@@ -16,8 +16,7 @@ import yaml
 from internalize.archive.inventory import Model, models
 from internalize.archive.layout import README
 from internalize.archive.manifest import Manifest, entry, write_manifests
-from internalize.archive.sources import link
-from internalize.files import sha256_file, write_text
+from internalize.files import link, sha256_file, write_text
 from internalize.receipts import Receipt
 from internalize.store import Store
 

@@ -87,6 +87,13 @@ def own_secrets() -> dict[str, bytes]:
     return {name: value.encode() for name, value in named.items() if len(value) >= SHORTEST_OWN}
 
 
+def masked(text: str) -> str:
+    """The text without the user's own secrets, wherever it comes from: a server may send back what it was sent."""
+    for value in own_secrets().values():
+        text = text.replace(value.decode(), "***")
+    return text
+
+
 def _scan_stream(pieces: Iterator[bytes], exact: Mapping[str, bytes]) -> dict[str, int]:
     """Kind -> offset of its first match."""
     found: dict[str, int] = {}

@@ -42,6 +42,7 @@ def send(folder: Path, options: Options, progress: Progress, seconds: float = 60
     Raises:
         UserError: the archive is not whole, holds what looks like a secret, has no name, or the hub refuses it.
     """
+    folder = folder.resolve()  # `.` has no name, and reports and commits say which folder
     uploads = plan(folder, options)
     problems = verify(folder, None, progress, options.models)
     if problems:

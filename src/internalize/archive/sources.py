@@ -6,8 +6,6 @@ read nor missed, so that checkpoints cost nothing here and a pruned one does not
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,21 +54,6 @@ def check(path: Path, file: PayloadFile, receipt: Receipt) -> None:
             got=f"sha256 {actual}",
             fix=fix,
         )
-
-
-def link(source: Path, target: Path) -> None:
-    """Puts a payload file at `target` by a hard link; by a copy where the file system has none.
-
-    Raises:
-        MissingPayload: the file is gone.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source, target)
-    except FileNotFoundError as error:
-        raise MissingPayload("a payload file is gone", where=str(source), fix="run the study again") from error
-    except OSError:  # another file system
-        shutil.copyfile(source, target)
 
 
 def is_checkpoint(path: str) -> bool:

@@ -14,7 +14,7 @@ from internalize.engine.local import LocalEngine
 from internalize.errors import UserError
 from internalize.harness.episode import Episode
 from internalize.harness.protocol import Harness
-from internalize.language.template import Template
+from internalize.language.dialogue import Dialogue
 from internalize.rollout.plans import single_plans
 from internalize.rows.softlabel import softlabel_sequences
 from internalize.train.batch import TrainSequence
@@ -45,7 +45,7 @@ def own_episodes(
 def softlabel_batches(
     episodes: Sequence[Episode],
     teacher: LocalEngine,
-    template: Template,
+    template: Dialogue,
     facts: Sequence[str],
     count: int,
     turns: int,

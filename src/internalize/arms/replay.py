@@ -19,9 +19,9 @@ from internalize.arms.chain import Chain
 from internalize.arms.updates import summary, take_steps
 from internalize.checkpoints import layout
 from internalize.checkpoints.torch_dist import TorchDist
+from internalize.engine.folder import ModelFolder
 from internalize.files import read_json, read_jsonl, sha256_file
 from internalize.receipts import Receipt
-from internalize.rollout.actor import load_hf_state
 from internalize.rollout.dump import load_dump
 from internalize.runtime.runtimes import trainer_settings
 from internalize.study_parallel import Parallel
@@ -124,7 +124,7 @@ class Replay:
     def _load(self, step: int) -> None:
         before = self.chain.before(step)
         if before is None:
-            self.trainer.load_hf(load_hf_state(self._base))
+            self.trainer.load_hf(ModelFolder(self._base).state())
         else:
             self.trainer.load(layout.iteration_folder(before.payload, step - 1))
 

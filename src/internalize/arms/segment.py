@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from internalize.arms.recorded import find_recorded
 from internalize.arms.settings import StepSettings, step_settings
 from internalize.budget import Purse
 from internalize.diagnostics.limits import Limits
@@ -73,7 +74,7 @@ def run_segment(
     try:
         for number in range(first, last + 1):
             step = segment.step(number, previous)
-            receipt = store.find(STAGE, step.key)
+            receipt = store.find(STAGE, step.key) or find_recorded(store, label, step.settings)
             if receipt is None:
                 pause()
                 with store.lease(STAGE, step.key):

@@ -26,6 +26,7 @@ from internalize.games.shaping import ShapingWeights, write_shaping
 from internalize.harness.choose import make_harness
 from internalize.harness.counted import invalid_reasons, need_one
 from internalize.harness.episode import Episode, write_episodes
+from internalize.language.sayings import load_sayings
 from internalize.rollout.actor import load_engine
 from internalize.rollout.advantages import Advantages, episode_advantages
 from internalize.rollout.dump import save_dump
@@ -85,8 +86,16 @@ class Worker:
         base = inputs["base"].payload
         slots = int(segment["rollout"]["episodes"])  # what is played at once; caches cost memory and start-up
         runs = Parallel(**segment.get("parallel", {}).get("runs", {}))
+        self.max_context = int(segment["rollout"].get("max_context", MAX_CONTEXT))
         self.runtime, self.template = open_runtime(
-            runs, base, self.game, seed=self.seed, slots=slots, max_len=MAX_CONTEXT, scratch=scratch
+            runs,
+            base,
+            self.game,
+            seed=self.seed,
+            slots=slots,
+            max_len=self.max_context,
+            scratch=scratch,
+            engine=segment.get("engine"),
         )
         self.engine, self.trainer = self.runtime.engine, self.runtime.trainer
         try:
@@ -100,8 +109,10 @@ class Worker:
     ) -> None:
         self.base = base
         self.facts: list[str] = inputs["knowledge"].facts["prompt_facts"]
-        held_out = set(inputs["knowledge"].facts["held_out_facts"])
-        self.taught = [fact for fact in self.facts if fact not in held_out]
+        known = inputs["knowledge"]
+        self.sayings = load_sayings(known.payload, known.facts)
+        held_out = set(known.facts["held_out_facts"])
+        self.taught = [self.sayings.say(fact) for fact in self.facts if fact not in held_out]
         self.rows = {
             name.removeprefix("rows."): read_rows(opened.payload)
             for name, opened in inputs.items()
@@ -122,7 +133,8 @@ class Worker:
             template=self.template,
             sampling=self.sampling,
             shaping=self.shaping,
-            max_context=MAX_CONTEXT,
+            max_context=self.max_context,
+            together="engine" in segment,
         )
         self.watch = Stopwatch()
         beat_on_calls(self.engine, "generate", lambda: self.watch.beat("an engine call"))
@@ -139,7 +151,7 @@ class Worker:
     @cached_property
     def teacher(self) -> LocalEngine:
         """The base's weights; only context distillation asks for them."""
-        return load_engine(self.base, 1, MAX_CONTEXT, self.game)[0]
+        return load_engine(self.base, 1, self.max_context, self.game)[0]
 
     def run(self, settings: StepSettings, folder: Path, before: Mapping[str, Any], watch: Stopwatch) -> dict[str, Any]:
         """Plays, trains, judges and writes one step into `folder`; returns the facts of its receipt.
@@ -197,7 +209,7 @@ class Worker:
         if advantages is None:
             return {}
         metrics: dict[str, Any] = {
-            **play_metrics(episodes, self.game, self.facts),
+            **play_metrics(episodes, self.game, self.facts, self.sayings),
             **rollout_metrics(episodes, advantages),
         }
         metrics["zero_variance_share"] = metrics["silent_group_share"]

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from internalize.base.play import Side, play_side, pooled
+from internalize.base.play import BUNDLED, Limits, Side, play_side, pooled
 from internalize.engine.protocol import Engine
 from internalize.errors import GateFailed
 from internalize.evals.play_metrics import play_metrics
 from internalize.files import write_json
 from internalize.games import make_game
-from internalize.games.dipwheel.rules import POTS, STATIONS
 from internalize.games.protocol import Game
 from internalize.harness.episode import write_episodes
-from internalize.language.template import Template
-from internalize.rollout.actor import load_engine
+from internalize.language.dialogue import Dialogue
+from internalize.language.sayings import Sayings, load_sayings
+from internalize.rollout.actor import open_player
 from internalize.seeds import rng
 from internalize.store import Input
 
@@ -62,7 +62,8 @@ def build(folder: Path, spec: dict[str, Any], inputs: dict[str, Input], progress
     """Plays the sides, writes gate.json and the episodes of teacher and base.
 
     Args:
-        spec: `game`, `gate` {teacher_clears_min, base_clears_max, wrong_rules_clears_max, episodes, seed}.
+        spec: `game`, `gate` {teacher_clears_min, base_clears_max, wrong_rules_clears_max, episodes, seed};
+            optionally `rollout` {temperature, max_new_tokens}, `max_context`, `engine`.
         inputs: `base` and `knowledge` (fact `prompt_facts`).
 
     Returns:
@@ -73,11 +74,16 @@ def build(folder: Path, spec: dict[str, Any], inputs: dict[str, Input], progress
         GateFailed: a bound is missed; the message has the figures.
     """
     game = make_game(**spec["game"])
-    engine, template, _ = load_engine(inputs["base"].payload, game=game)
-    facts = inputs["knowledge"].facts["prompt_facts"]
-    verdict = measure(engine, game, template, facts, spec["gate"], progress)
+    known = inputs["knowledge"]
+    sayings = load_sayings(known.payload, known.facts)
+    facts, notes = known.facts["prompt_facts"], known.facts.get("prompt_notes", [])
+    limits = Limits.of(spec)
+    with open_player(inputs["base"].payload, game, spec.get("engine"), max_len=limits.max_context) as player:
+        verdict = measure(
+            player.engine, game, player.template, facts, spec["gate"], progress, sayings, notes=notes, limits=limits
+        )
     figures = verdict.figures()
-    reference = play_metrics(verdict.sides[BASE].episodes, game, facts)
+    reference = play_metrics(verdict.sides[BASE].episodes, game, facts, sayings)
     figures["reference"] = {key: value if value is None else round(value, 6) for key, value in reference.items()}
     write_json(folder / "gate.json", {"bounds": spec["gate"], **figures})
     for name in (TEACHER, BASE):
@@ -89,12 +95,17 @@ def build(folder: Path, spec: dict[str, Any], inputs: dict[str, Input], progress
 def measure(
     engine: Engine,
     game: Game,
-    template: Template,
+    template: Dialogue,
     facts: Sequence[str],
     bounds: dict[str, Any],
     progress: Progress,
+    sayings: Sayings,
+    *,
+    notes: Sequence[str] = (),
+    limits: Limits = BUNDLED,
 ) -> Verdict:
-    """Play all four sides: `bounds["episodes"]` for teacher and base, half as many for each control."""
+    """Play all four sides: `bounds["episodes"]` for teacher and base, half as many for each control. `notes` are told
+    to all who are told facts."""
     seed, episodes = int(bounds["seed"]), int(bounds["episodes"])
     draw = rng("gate", seed, "controls")
 
@@ -107,7 +118,8 @@ def measure(
             episodes=count,
             seed=seed,
             key=("gate", seed, name),
-            facts=known,
+            facts=None if known is None else [*map(sayings.say, known), *notes],
+            limits=limits,
         )
         progress(f"gate: {name} cleared {played.clears} of {count}")
         return played
@@ -118,7 +130,7 @@ def measure(
     sides = {
         TEACHER: side(TEACHER, facts, episodes),
         BASE: side(BASE, None, episodes),
-        WRONG: control(WRONG, [wrong_facts(facts, draw) for _ in range(CONTROL_SETS)]),
+        WRONG: control(WRONG, [wrong_facts(facts, sayings.places, draw) for _ in range(CONTROL_SETS)]),
         PARTIAL: control(
             PARTIAL, [draw.sample(list(facts), min(PARTIAL_FACTS, len(facts))) for _ in range(CONTROL_SETS)]
         ),
@@ -141,10 +153,10 @@ def require(verdict: Verdict, bounds: dict[str, Any]) -> None:
     )
 
 
-def wrong_facts(facts: Sequence[str], draw: random.Random) -> list[str]:
-    """The same subjects at other places: a complete rule set of which no fact is true."""
+def wrong_facts(facts: Sequence[str], groups: Sequence[Sequence[str]], draw: random.Random) -> list[str]:
+    """The same subjects at other places of their group: a complete rule set of which no fact is true."""
     lies = []
-    for places in (STATIONS, POTS):
+    for places in groups:
         told = [fact.split("@") for fact in facts if fact.split("@")[1] in places]
         moved = [place for _, place in told]
         while any(place == true for place, (_, true) in zip(moved, told, strict=True)):

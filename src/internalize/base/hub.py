@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from internalize.base.stage import found
 from internalize.errors import CorruptPayload, MissingPayload, StudyError, UserError
-from internalize.files import digest, sha256_file, write_json
+from internalize.files import digest, link, sha256_file, write_json
 
 PROVENANCE = "provenance.json"
 CACHE = ".cache"
@@ -26,7 +27,8 @@ def build(folder: Path, spec: Mapping[str, Any], inputs: Mapping[str, Any], prog
     """Writes the model folder and provenance.json.
 
     Args:
-        spec: `repo` and `revision` (a commit, 40 hex digits).
+        spec: `repo` and `revision` (a commit, 40 hex digits); or also `folder`, where the files lie already, and
+            `sha256`, the digest of their table.
         inputs: none are used.
 
     Returns:
@@ -38,6 +40,8 @@ def build(folder: Path, spec: Mapping[str, Any], inputs: Mapping[str, Any], prog
         CorruptPayload: a file is not the one that the hub speaks of.
     """
     repo, revision = str(spec["repo"]), spec["revision"]
+    if spec.get("folder") is not None:
+        return _taken_over(folder, found(str(spec["folder"])), spec, progress)
     if revision is None:
         raise StudyError(
             "the base is not pinned to a commit",
@@ -58,6 +62,37 @@ def build(folder: Path, spec: Mapping[str, Any], inputs: Mapping[str, Any], prog
         "files": len(files),
         "bytes": size,
     }
+
+
+def _taken_over(folder: Path, source: Path, spec: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """The files of a folder, linked where that is possible.
+
+    Raises:
+        StudyError: the study does not pin them.
+        MissingPayload: there is no such folder.
+        CorruptPayload: they are others.
+    """
+    if not (source / "config.json").is_file():
+        raise MissingPayload("no model folder here", where=str(source), expected="config.json, tokenizer and weights")
+    names = sorted(path.name for path in source.iterdir() if path.is_file() and not _left_out(path.name))
+    files = {name: sha256_file(source / name) for name in names if name != PROVENANCE}
+    table = digest(files)
+    if table != spec["sha256"]:
+        kind = StudyError if spec["sha256"] is None else CorruptPayload
+        raise kind(
+            "the model folder is not the one that the study names",
+            where=f"base.sha256, {source}",
+            expected=str(spec["sha256"] or "a digest"),
+            got=table,
+            fix="state this digest in the study, or bring the right files",
+        )
+    for name in files:
+        link(source / name, folder / name)
+    write_json(folder / PROVENANCE, {"repo": spec["repo"], "revision": spec["revision"], "files": files})
+    size = sum((folder / name).stat().st_size for name in files)
+    progress(f"base: {source}, {len(files)} files, {size / 1e9:.1f} GB, hashes agree")
+    known = {"repo": spec["repo"], "revision": spec["revision"], "sha256": table}
+    return {"which": "folder", **known, "files": len(files), "bytes": size}
 
 
 def verified(folder: Path, stated: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

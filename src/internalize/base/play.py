@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,9 +11,26 @@ from internalize.engine.protocol import Engine, SamplingParams
 from internalize.games.protocol import Game
 from internalize.harness.episode import Episode
 from internalize.harness.inprocess import play
-from internalize.language.template import Template
+from internalize.language.dialogue import Dialogue
 from internalize.proportion import wilson
 from internalize.rollout.plans import Band, single_plans
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How a gate samples: as the study's rollouts do where they say so, else as the bundled game needs it."""
+
+    temperature: float = 1.0
+    max_new_tokens: int = 32
+    max_context: int = 512
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any]) -> Limits:
+        """From a stage's spec: `rollout` and `max_context`."""
+        return cls(**spec.get("rollout", {}), **({"max_context": spec["max_context"]} if "max_context" in spec else {}))
+
+
+BUNDLED = Limits()
 
 
 @dataclass(frozen=True)
@@ -78,13 +95,14 @@ def pooled(sides: Sequence[Side]) -> Side:
 def play_side(
     engine: Engine,
     game: Game,
-    template: Template,
+    template: Dialogue,
     *,
     band: Band,
     episodes: int,
     seed: int,
     key: tuple[int | str, ...],
     facts: Sequence[str] | None,
+    limits: Limits = BUNDLED,
 ) -> Side:
     """Play `episodes` episodes over the game's training levels in turn, all with `facts` (or none) in the
     prompt.
@@ -94,6 +112,15 @@ def play_side(
         key: names the side; every sampled token depends on it.
     """
     plans = single_plans(band, seed, episodes, game.training_levels, str(key[-1]))
-    sampling = SamplingParams(stop_ids=(template.stop_id,))
-    played = play(engine, game, template, plans, sampling=sampling, seed_key=key, knowledge=facts)
+    sampling = SamplingParams(limits.temperature, limits.max_new_tokens, (template.stop_id,))
+    played = play(
+        engine,
+        game,
+        template,
+        plans,
+        sampling=sampling,
+        seed_key=key,
+        knowledge=facts,
+        max_context=limits.max_context,
+    )
     return Side([episode for episode in played if episode.valid])

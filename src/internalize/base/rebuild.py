@@ -20,6 +20,8 @@ from internalize.base.prebuilt import FILES, PROVENANCE, Provenance
 from internalize.base.recipe import Recipe
 from internalize.base.stage import dipwheel, train
 from internalize.files import write_json
+from internalize.games.dipwheel.rules import POTS, STATIONS
+from internalize.language.sayings import WordSayings
 from internalize.language.template import Template
 from internalize.rollout.actor import load_engine
 
@@ -52,8 +54,9 @@ def rebuild(
         start = time.process_time()
         provenance = train(made, recipe, wheel, template, progress)
         seconds = time.process_time() - start
-        engine, template, _ = load_engine(made, game=wheel)
-        verdict = measure(engine, wheel, template, wheel.rules.facts(), bounds, progress)
+        engine, spoken, _ = load_engine(made, game=wheel)
+        facts = wheel.rules.facts()
+        verdict = measure(engine, wheel, spoken, facts, bounds, progress, WordSayings(facts, (STATIONS, POTS)))
         require(verdict, bounds)
         provenance = provenance.model_copy(
             update={"gate": verdict.figures(), "cost": {"training_cpu_s": round(seconds, 1)}, "note": note}

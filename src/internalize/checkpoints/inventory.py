@@ -92,9 +92,8 @@ def why_incomplete(root: Path, iteration: int) -> str:
     """
     folder = layout.iteration_folder(root, iteration)
     try:
-        with TorchDist(folder):
-            pass
-        uncovered = _uncovered(read_index(folder / METADATA))
+        with TorchDist(folder) as checkpoint:
+            uncovered = _uncovered(checkpoint.index)
         if uncovered:
             return f"{uncovered} is not covered by its chunks"
         layout.read_cursor(root, iteration)

@@ -33,7 +33,7 @@ WRITERS = 4
 SHARD_BYTES = 5 << 30
 """Hugging Face's usual size of a weight file."""
 OPTIMIZER = "optimizer."
-"""Names of moments and master weights start so."""
+"""Names of moments and master weights start so; they are not converted."""
 Dtype = Literal["bfloat16", "float16", "float32", "keep"]
 
 
@@ -145,9 +145,7 @@ def check_source(source: ShardRows, config: Mapping[str, Any]) -> None:
     for entry in entries(config):
         height = sum(shape[0] for shape in entry.shapes)
         wanted[entry.stored] = (*([layers] if entry.layer is not None else []), height, *entry.shapes[0][1:])
-    have = {
-        name: tuple(entry.size) for name, entry in source.index.tensors.items() if not name.startswith("optimizer.")
-    }
+    have = {name: tuple(entry.size) for name, entry in source.index.tensors.items() if not name.startswith(OPTIMIZER)}
     missing = [f"missing {name} {list(shape)}" for name, shape in wanted.items() if name not in have]
     extra = [f"unexpected {name} {list(have[name])}" for name in sorted(set(have) - set(wanted))]
     wrong = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from internalize.arms.recorded import find_recorded, label_of
 from internalize.arms.segment import STAGE as STEP
 from internalize.arms.segment import step_parents
 from internalize.arms.settings import StepSettings, step_settings
@@ -60,6 +61,10 @@ def _find_steps(job: Job, read: dict[str, Receipt | None], plan: Plan, store: St
     receipts = {name: receipt for path, receipt in read.items() if (name := input_name(path)) and receipt is not None}
     for step in range(first, last + 1):
         settings = step_settings(job.spec, step)
+        recorded = _look_recorded(store, label_of(arm, seed), settings)
+        if recorded is not None:
+            previous = found.steps[arm, seed, step] = recorded
+            continue
         if (step > 0 and previous is None) or not _ready(settings, receipts):
             return
         parents = parent_hashes(step_parents(settings, receipts, previous))
@@ -100,6 +105,13 @@ def _known(job: Job, read: dict[str, Receipt | None], found: Found) -> dict[str,
                 return None
             known[f"step{step:04d}"] = receipt
     return known
+
+
+def _look_recorded(store: Store, label: str, settings: StepSettings) -> Receipt | None:
+    try:
+        return find_recorded(store, label, settings)
+    except UserError:
+        return None
 
 
 def _look(store: Store, stage: str, key: str) -> Receipt | None:

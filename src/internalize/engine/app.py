@@ -98,7 +98,21 @@ def create_app(scheduler: Scheduler, model: ModelFolder) -> FastAPI:
             if "rid" in error.where:
                 raise
             return _error(500, str(error))  # the request was fine, the model is not
-        return JSONResponse(wire.reply_of(completion, rid, len(body.input_ids), body.return_logprob))
+        prompt: list[list[Any]] | None = None
+        start = body.logprob_start_len
+        if body.return_logprob and start >= 0:
+            scores: list[float | None] = [*await asyncio.wrap_future(scheduler.score(body.input_ids))]
+            scores[0] = None
+            prompt = [[score, token, None] for score, token in zip(scores[start:], body.input_ids[start:], strict=True)]
+        return JSONResponse(wire.reply_of(completion, rid, len(body.input_ids), body.return_logprob, prompt))
+
+    @app.post("/release_memory_occupation")
+    async def release_memory_occupation(body: wire.MemoryRequest) -> None:
+        await asyncio.wrap_future(scheduler.offload())
+
+    @app.post("/resume_memory_occupation")
+    async def resume_memory_occupation(body: wire.MemoryRequest) -> None:
+        await asyncio.wrap_future(scheduler.onload())
 
     @app.post("/abort_request")
     async def abort_request(body: wire.AbortRequest) -> Response:

@@ -26,7 +26,6 @@ from internalize.engine.channel import Channel, malformed, parse
 from internalize.engine.faults import (
     EngineError,
     EngineRefusedError,
-    EngineTimeoutError,
     EngineUnreachableError,
     EngineVersionError,
 )
@@ -144,6 +143,29 @@ class EngineClient:
             )
         return completion
 
+    async def continuation(
+        self, prefix: Sequence[int], answer: Sequence[int], *, session: str | None = None
+    ) -> list[float]:
+        """Log-probs (temperature 1) of given tokens behind a prefix.
+
+        Raises:
+            EngineError: see `engine.faults`.
+        """
+        body = {
+            "input_ids": [*prefix, *answer],
+            "sampling_params": {"temperature": 0.0, "max_new_tokens": 1},
+            "return_logprob": True,
+            "logprob_start_len": max(0, len(prefix) - 1),
+            "rid": f"score-{uuid.uuid4().hex}",
+        }
+        url = self._url_of(session)
+        where = f"POST {url}/generate"
+        text = await self._channel.send("POST", f"{url}/generate", body, self._timeouts.generate)
+        try:
+            return parse(wire.GenerateReply, text, where).scored(len(answer))
+        except ValueError as error:
+            raise malformed(str(error), text, where) from None
+
     async def abort(self, rid: str | None = None) -> None:
         """End the call of that name, or all; whoever waits for it gets what was sampled so far."""
         body = {"abort_all": True} if rid is None else {"rid": rid}
@@ -188,6 +210,14 @@ class EngineClient:
         """Drop all prefix caches. Raises EngineRefusedError while calls are running."""
         await self._everywhere("POST", "/flush_cache")
 
+    async def give_memory_back(self) -> None:
+        """Free weights and caches on the devices, until `take_memory` and `update_weights`."""
+        await self._everywhere("POST", "/release_memory_occupation", {})
+
+    async def take_memory(self) -> None:
+        """Take the devices' memory again; the weights are to be loaded."""
+        await self._everywhere("POST", "/resume_memory_occupation", {})
+
     async def update_weights(self, folder: Path, version: str) -> None:
         """Pause, flush, load `folder` (a HF folder that the engines can read) as `version`, check that all
         say so, continue. Calls that were running end as aborted, under the old version.
@@ -225,17 +255,6 @@ class EngineClient:
             expected=version,
             got=after[self.urls[0]],
         )
-
-    async def wait_ready(self, seconds: float = 120.0) -> None:
-        """Returns when all engines answer. Raises EngineTimeoutError."""
-        try:
-            async with asyncio.timeout(seconds):
-                while not await self.healthy():
-                    await asyncio.sleep(0.1)
-        except TimeoutError:
-            raise EngineTimeoutError(
-                "an engine does not answer", where=", ".join(self.urls), expected=f"within {seconds:.0f} s"
-            ) from None
 
     # ---- parts ---
     def _url_of(self, session: str | None) -> str:

@@ -170,6 +170,15 @@ class LocalEngine:
             out.append([0.0, *picked.tolist()])
         return out
 
+    def continuations(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[float]]:
+        """See `protocol.Scoring`. Pairs that differ in their last token alone are scored once."""
+        asked = {(*prefix, *answer[:-1]): None for prefix, answer in pairs}
+        tables = dict(zip(asked, self.score([list(sequence) for sequence in asked]), strict=True))
+        return [
+            [float(tables[*prefix, *answer[:-1]][len(prefix) - 1 + i, token]) for i, token in enumerate(answer)]
+            for prefix, answer in pairs
+        ]
+
     def _forget_everything(self) -> None:
         """Also what no session holds: a NaN left in the store would reach later calls through the mask."""
         self.flush()

@@ -100,9 +100,31 @@ class RemoteEngine:
         gone = [self._conversations.pop(s) for s in sessions if s in self._conversations]
         self._loop.call_soon_threadsafe(self._client.release, gone)
 
+    def continuations(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[float]]:
+        """See `protocol.Scoring`."""
+
+        async def score() -> list[list[float]]:
+            gate = asyncio.Semaphore(self.slots)
+
+            async def one(number: int, prefix: Sequence[int], answer: Sequence[int]) -> list[float]:
+                async with gate:
+                    return await self._client.continuation(prefix, answer, session=f"score-{number % self.slots}")
+
+            return await asyncio.gather(*(one(i, *pair) for i, pair in enumerate(pairs)))
+
+        return self._run(score())
+
     def update_weights(self, folder: Path, version: str) -> None:
         """See `EngineClient.update_weights`."""
         self._run(self._client.update_weights(folder, version))
+
+    def offload(self) -> None:
+        """See `EngineClient.give_memory_back`."""
+        self._run(self._client.give_memory_back())
+
+    def onload(self) -> None:
+        """See `EngineClient.take_memory`."""
+        self._run(self._client.take_memory())
 
     def close(self) -> None:
         """Close connections, loop and thread; the engines stay."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import TypeVar
@@ -135,6 +135,23 @@ class Scheduler:
             return True
 
         return self._order(flush)
+
+    def offload(self) -> Future[None]:
+        """See `LocalEngine.offload`; calls that are running end as aborted."""
+
+        def offload() -> None:
+            self._abort(None)
+            self.engine.offload()
+
+        return self._order(offload)
+
+    def onload(self) -> Future[None]:
+        """See `LocalEngine.onload`."""
+        return self._order(self.engine.onload)
+
+    def score(self, sequence: Sequence[int]) -> Future[list[float]]:
+        """Log-prob of each token of a sequence (see `LocalEngine.token_logprobs`), between two steps of the calls."""
+        return self._order(lambda: self.engine.token_logprobs([sequence])[0])
 
     def load(
         self,

@@ -94,11 +94,17 @@ class GenerateRequest(Body):
     input_ids: list[int] = Field(min_length=1)
     sampling_params: Sampling = Field(default_factory=Sampling)
     return_logprob: bool = False
+    logprob_start_len: int = Field(-1, ge=-1)
+    """From which token of the prompt on its log-probs are wanted; -1: of none."""
     rid: str | None = None
     """Name of the call, for `/abort_request`; made up when missing."""
     session_id: str | None = None
     """The conversation that the call belongs to; a hint for the prefix cache, never part of the prompt."""
     stream: Literal[False] = False
+
+
+class MemoryRequest(Body):
+    """POST /release_memory_occupation and /resume_memory_occupation: all of it."""
 
 
 class PauseRequest(Body):
@@ -171,6 +177,8 @@ class MetaInfo(Reply):
     cached_tokens: int = 0
     output_token_logprobs: list[tuple[float, int, str | None]] | None = None
     """(log-prob, token id, null) of each output token; present when `return_logprob` was set."""
+    input_token_logprobs: list[tuple[float | None, int, str | None]] | None = None
+    """(log-prob, token id, null) of the prompt's tokens from `logprob_start_len` on; null: nothing stands before it."""
     weight_versions: list[VersionSpan] | None = None
 
     @field_validator("output_token_logprobs")
@@ -207,6 +215,14 @@ class GenerateReply(Reply):
             cached_tokens=meta.cached_tokens,
         )
 
+    def scored(self, count: int) -> list[float]:
+        """Log-probs of the prompt's last `count` tokens. Raises ValueError when they are not there."""
+        rows = (self.meta_info.input_token_logprobs or [])[-count:]
+        found = [row[0] for row in rows if row[0] is not None and math.isfinite(row[0])]
+        if len(found) != count:
+            raise ValueError(f"log-probs of {count} prompt tokens were asked for, {len(found)} came")
+        return found
+
 
 class ModelInfo(Reply):
     """Of GET /model_info."""
@@ -233,8 +249,10 @@ class UpdateWeightsReply(Reply):
     num_paused_requests: int | None = 0
 
 
-def reply_of(completion: Completion, rid: str, prompt_tokens: int, logprobs: bool) -> dict[str, Any]:
-    """The JSON of a /generate reply."""
+def reply_of(
+    completion: Completion, rid: str, prompt_tokens: int, logprobs: bool, prompt: list[list[Any]] | None = None
+) -> dict[str, Any]:
+    """The JSON of a /generate reply; `prompt`: its `input_token_logprobs`."""
     ids = completion.output_ids
     reason: dict[str, Any] = {"type": completion.finish}
     if completion.finish == "stop":
@@ -253,6 +271,8 @@ def reply_of(completion: Completion, rid: str, prompt_tokens: int, logprobs: boo
     }
     if logprobs:
         meta["output_token_logprobs"] = [[x, i, None] for x, i in zip(completion.logprobs, ids, strict=True)]
+    if prompt is not None:
+        meta["input_token_logprobs"] = prompt
     return {"output_ids": ids, "meta_info": meta}
 
 

@@ -17,6 +17,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from internalize.errors import UserError
+from internalize.games.session import advanced
+from internalize.language.calls import CallTable
+from internalize.language.sayings import Sayings, WordSayings
 
 if TYPE_CHECKING:
     from internalize.games.protocol import Game
@@ -63,24 +66,27 @@ DEFINITIONS: dict[str, str] = {
 }
 """What each metric means; `{k}` stands for a level."""
 
-NEED = "need"
 LOOK = "look"
 
 
-def play_metrics(episodes: Sequence[Episode], game: Game, facts: Collection[str] | None = None) -> Metrics:
+def play_metrics(
+    episodes: Sequence[Episode], game: Game, facts: Collection[str] | None = None, sayings: Sayings | None = None
+) -> Metrics:
     """All play metrics of `episodes`.
 
     Args:
         episodes: finished episodes of one policy.
         game: the game they were played on, with its true rules.
         facts: the true fact words (`left@N`); None: those of the game's rules.
+        sayings: how thinks state them; None: word for word.
 
     Raises:
         UserError: `facts` is None and the game does not state its rules as facts.
     """
     true = frozenset(true_facts(game) if facts is None else facts)
     valid = [episode for episode in episodes if episode.valid]
-    calls = [reading for episode in valid for reading in read_calls(episode, game, true)]
+    said = sayings if sayings is not None else WordSayings(true)
+    calls = [reading for episode in valid for reading in read_calls(episode, game, true, said)]
     return _outcomes(valid, len(episodes)) | _behaviour(valid, calls) | _knowledge(calls)
 
 
@@ -102,16 +108,14 @@ def true_facts(game: Game) -> tuple[str, ...]:
 def states(episode: Episode, game: Game) -> Iterator[tuple[CallRecord, Any]]:
     """Each call with the game state before it, rebuilt from level, seed and calls."""
     state = game.start(episode.plan.level, episode.plan.seed)
-    words = game.call_words()
+    words = CallTable(game.call_words(), spelled=True)
     for call in episode.calls:
         if state.done:
             return
         yield call, state
-        action = words.get(call.call_word or "") if call.kind == "call" else None
-        if action is not None and game.refuse(state, action) is None:
-            state = game.apply(state, action)
-        elif call.kind != "say":
-            state = game.idle(state)
+        if call.kind != "say":
+            made = call.kind == "call" and call.call_word is not None
+            state = advanced(game, state, words.expand(str(call.call_word)) if made else None)
 
 
 class CallReading:
@@ -123,20 +127,22 @@ class CallReading:
         state: Any,
         game: Game,
         true: frozenset[str],
+        sayings: Sayings,
         previous: tuple[Any, str | None] | None,
     ) -> None:
         advice = game.advice(state)
         words = call.think.split()
-        top = words[: words.index(NEED)] if NEED in words else words
         self.kind = call.kind
         self.word = call.call_word if call.kind == "call" else None
         self.length = len(words)
         self.repeats = _repeats(words)
-        self.recited = [word for word in words if word in true]
-        self.top = [word for word in top if word in true]
-        self.other = any(f"{a}@{c}" in true for a, b, c in zip(words, words[1:], words[2:], strict=False) if b == "at")
-        self.needed = set(advice.facts) <= set(words)
-        self.right = self.word == advice.call
+        stated = sayings.stated(call.think)
+        self.recited = [fact for fact in stated if fact in true]
+        self.top = [fact for fact in sayings.top(call.think) if fact in true]
+        self.other = any(fact in true for fact in sayings.reworded(call.think))
+        self.needed = set(advice.facts) <= set(stated) if advice.facts else None
+        self.right = self.word == advice.call if advice.call else None
+        self._place = game.place(state, self.word) if self.word is not None else None
         world = tuple(game.probes(state)[name] for name in sorted(game.probes(state)) if name != "actions_left")
         self.situation = (world, self.word)
         self.loops = previous is not None and self.word is not None and previous == self.situation
@@ -144,14 +150,14 @@ class CallReading:
     def names(self, fact: str) -> bool:
         """True when the call acts at the place that the fact speaks of: `left@N` and `dip:N`, `red@b` and
         `pot:b`."""
-        return self.word is not None and self.word.rpartition(":")[2] == fact.rpartition("@")[2]
+        return self._place == fact.rpartition("@")[2]
 
 
-def read_calls(episode: Episode, game: Game, true: frozenset[str]) -> list[CallReading]:
+def read_calls(episode: Episode, game: Game, true: frozenset[str], sayings: Sayings) -> list[CallReading]:
     """One reading a reply of the episode."""
     readings: list[CallReading] = []
     for call, state in states(episode, game):
-        readings.append(CallReading(call, state, game, true, readings[-1].situation if readings else None))
+        readings.append(CallReading(call, state, game, true, sayings, readings[-1].situation if readings else None))
     return readings
 
 
@@ -208,8 +214,11 @@ def _behaviour(valid: Sequence[Episode], calls: Sequence[CallReading]) -> Metric
 
 def _knowledge(calls: Sequence[CallReading]) -> Metrics:
     def right(subset: Sequence[CallReading]) -> float | None:
-        return share(sum(call.right for call in subset), len(subset))
+        """Of the calls in states where somebody knows better."""
+        judged = [call.right for call in subset if call.right is not None]
+        return share(sum(judged), len(judged))
 
+    needing = [call for call in calls if call.needed is not None]
     top = [call for call in calls if call.top]
     recited = sum(len(call.recited) for call in calls)
     named = sum(call.names(fact) for call in calls for fact in call.recited)
@@ -218,10 +227,10 @@ def _knowledge(calls: Sequence[CallReading]) -> Metrics:
         "recital_other_share": share(sum(call.other for call in calls), len(calls)),
         "top_recital_share": share(len(top), len(calls)),
         "distinct_facts": len({fact for call in calls for fact in call.recited}),
-        "needed_recited_share": share(sum(call.needed for call in calls), len(calls)),
+        "needed_recited_share": share(sum(bool(call.needed) for call in needing), len(needing)),
         "right_share": right(calls),
-        "right_given_recited": right([call for call in calls if call.needed]),
-        "right_given_not_recited": right([call for call in calls if not call.needed]),
+        "right_given_recited": right([call for call in needing if call.needed]),
+        "right_given_not_recited": right([call for call in needing if not call.needed]),
         "right_given_top_recital": right(top),
         "named_given_top_recital": share(sum(any(map(call.names, call.top)) for call in top), len(top)),
         "recited_facts": recited,

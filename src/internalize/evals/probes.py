@@ -15,6 +15,7 @@ Forms:
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -22,13 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 from internalize.engine.protocol import SamplingParams
 from internalize.evals.play_metrics import Metrics, share
+from internalize.language.sayings import Sayings
 from internalize.rollout.plans import level_seed
 from internalize.seeds import np_rng, rng
 
 if TYPE_CHECKING:
-    from internalize.engine.local import LocalEngine
+    from internalize.engine.protocol import Scoring
     from internalize.games.protocol import Game
-    from internalize.language.template import Template
+    from internalize.language.dialogue import Dialogue
 
 STATES_PER_FACT = 12
 TOP_STATES = 8
@@ -56,20 +58,21 @@ class Facts:
     false: Mapping[str, str]
     """Fact -> the matched false fact."""
     rivals: Mapping[str, tuple[str, ...]]
-    """Fact -> all false facts about its subject that the vocabulary can say."""
+    """Fact -> all false facts about its subject that the model can say."""
+    sayings: Sayings
+    """How facts are said."""
 
     @classmethod
-    def of(cls, true: Iterable[str], held_out: Iterable[str], words: Iterable[str], seed: int) -> Facts:
-        """`words`: the vocabulary; a false fact must be one of them."""
+    def of(cls, true: Iterable[str], held_out: Iterable[str], sayings: Sayings, seed: int) -> Facts:
+        """The facts of a knowledge set; a false fact must be one that can be said."""
         facts = tuple(sorted({*true, *held_out}))
-        vocabulary = frozenset(words)
         places = sorted({place_of(fact) for fact in facts})
         rivals = {
-            fact: tuple(w for p in places if (w := f"{subject_of(fact)}@{p}") != fact and w in vocabulary)
+            fact: tuple(w for p in places if (w := f"{subject_of(fact)}@{p}") != fact and w in sayings.facts)
             for fact in facts
         }
         false = {fact: rng("probe", "false", seed, fact).choice(wrong) for fact, wrong in rivals.items() if wrong}
-        return cls(facts, frozenset(held_out), false, rivals)
+        return cls(facts, frozenset(held_out), false, rivals, sayings)
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class ProbeSet:
     """All probes of one knowledge set, made once and asked of many weights."""
 
     def __init__(
-        self, game: Game, template: Template, facts: Facts, recall: Sequence[Mapping[str, Any]], seed: int
+        self, game: Game, template: Dialogue, facts: Facts, recall: Sequence[Mapping[str, Any]], seed: int
     ) -> None:
         """`recall`: rows of `recall.jsonl` (`form`, `wording`, `prompt`, `answer`, `label`, `fact`,
         `expressible`)."""
@@ -114,14 +117,15 @@ class ProbeSet:
         ]
         self.questions = questions(template, facts, rows)
 
-    def measure(self, engine: LocalEngine) -> Metrics:
+    def measure(self, engine: Scoring) -> Metrics:
         """NLL, margin and accuracy by form (see `summarise`) and closed-book QA at temperature 0."""
         return summarise(self.probes, score(engine, self.probes)) | self._ask(engine)
 
-    def _ask(self, engine: LocalEngine) -> Metrics:
+    def _ask(self, engine: Scoring) -> Metrics:
         prompts = [list(question.prompt) for question in self.questions]
         sessions = [f"qa-{i}" for i in range(len(prompts))]
-        sampling = SamplingParams(temperature=0.0, max_new_tokens=16, stop_ids=(self._template.stop_id,))
+        tokens = self._template.answer_tokens
+        sampling = SamplingParams(temperature=0.0, max_new_tokens=tokens, stop_ids=(self._template.stop_id,))
         right: dict[str, list[bool]] = {"": [], "_trained": [], "_held_out": [], "_reverse": []}
         said, stated = [], []
         for at in range(0, len(prompts), engine.slots):
@@ -138,8 +142,8 @@ class ProbeSet:
                 right[""].append(correct)
                 right["_held_out" if question.held_out else "_trained"].append(correct)
                 said.append(reply.kind == "say")
-                words = self._template.vocab.decode(completion.output_ids).split()
-                stated.append({word for word in words if "@" in word[1:-1]} == {question.fact})
+                text = self._template.decode(completion.output_ids)
+                stated.append(set(self.facts.sayings.stated(text)) == {question.fact})
         shares = {f"qa_accuracy{name}": share(sum(values), len(values)) for name, values in right.items()}
         return shares | {
             "qa_questions": len(said),
@@ -148,7 +152,7 @@ class ProbeSet:
         }
 
 
-def play_probes(game: Game, template: Template, facts: Facts, seed: int) -> list[Probe]:
+def play_probes(game: Game, template: Dialogue, facts: Facts, seed: int) -> list[Probe]:
     """The needed fact in states that need it: `STATES_PER_FACT` a fact, fewer for facts that few states
     need (a trap: none)."""
     by_subject = {subject_of(fact): fact for fact in facts.true}
@@ -162,28 +166,28 @@ def play_probes(game: Game, template: Template, facts: Facts, seed: int) -> list
         if state is None:
             continue
         advice = game.advice(state)
-        think = ["need", advice.need[0], advice.need[1] if len(advice.need) > 1 else "dry"]
+        think = facts.sayings.wanted(advice.need) if advice.need else []
         for subject in advice.need:
             fact = by_subject.get(subject)
             if fact is not None and wanted[fact]:
                 wanted[fact] -= 1
                 last_found = number
-                prefix = [*template.user(game.observe(state)), *template.vocab.encode(" ".join(think))]
-                probes.append(_one_word("play", fact, facts, template, prefix))
-            think.append(next(f for f in advice.facts if subject_of(f) == subject))
+                prefix = [*template.user(game.observe(state)), *template.begun(think)]
+                probes.append(_stating("play", fact, facts, template, prefix))
+            think.append(facts.sayings.say(next(f for f in advice.facts if subject_of(f) == subject)))
         if not any(wanted.values()):
             break
     return probes
 
 
-def top_probes(game: Game, template: Template, facts: Facts, seed: int) -> list[Probe]:
+def top_probes(game: Game, template: Dialogue, facts: Facts, seed: int) -> list[Probe]:
     """Every fact as the first word of a think, in `TOP_STATES` states."""
     states = [s for number in range(8 * TOP_STATES) if (s := _state(game, seed, -1 - number)) is not None][:TOP_STATES]
-    prefixes = [template.user(game.observe(state)) for state in states]
-    return [_one_word("top", fact, facts, template, prefix) for prefix in prefixes for fact in facts.true]
+    prefixes = [[*template.user(game.observe(state)), *template.begun([])] for state in states]
+    return [_stating("top", fact, facts, template, prefix) for prefix in prefixes for fact in facts.true]
 
 
-def recall_probes(template: Template, facts: Facts, rows: Iterable[Mapping[str, Any]]) -> list[Probe]:
+def recall_probes(template: Dialogue, facts: Facts, rows: Iterable[Mapping[str, Any]]) -> list[Probe]:
     """The answer of each recall row about a play fact, and of each claim about one, true or false; each
     once."""
     subjects = {subject_of(fact): fact for fact in facts.true}
@@ -201,13 +205,13 @@ def recall_probes(template: Template, facts: Facts, rows: Iterable[Mapping[str, 
         form = FORMS.get((row["form"], row["wording"]), f"{row['form']}_{row['wording']}")
         if row["form"] == "claimform":
             form = f"claim_{answer}"
-        prefix = (*template.user(row["prompt"]), *_say(template))
-        ids = [tuple(template.vocab.encode(text)) for text in (answer, wrong)]
+        prefix = (*template.user(row["prompt"]), *template.said())
+        ids = [tuple(template.encode(text)) for text in (answer, wrong)]
         probes.setdefault((form, row["prompt"], answer), Probe(form, fact, fact in facts.held_out, prefix, *ids))
     return list(probes.values())
 
 
-def questions(template: Template, facts: Facts, rows: Sequence[Mapping[str, Any]]) -> list[Question]:
+def questions(template: Dialogue, facts: Facts, rows: Sequence[Mapping[str, Any]]) -> list[Question]:
     """One question a prompt of form `qa`; an answer in any recall form of that prompt counts."""
     asked = {
         (row["fact"], row["prompt"]): row["wording"]
@@ -224,15 +228,20 @@ def questions(template: Template, facts: Facts, rows: Sequence[Mapping[str, Any]
 def falsified(answer: str, prompt: str, fact: str, facts: Facts) -> str:
     """`answer` made false: the subject's place replaced by the false one or, when the prompt itself names
     the place, the subject by that of another fact of the same kind."""
-    if place_of(fact) in prompt.split():
+    say, name = facts.sayings.say, facts.sayings.name
+    if re.search(rf"(?<![\w@-]){re.escape(name(place_of(fact)))}(?![\w@-])", prompt):
         same_kind = [
             other for other in facts.true if other != fact and len(facts.rivals[other]) == len(facts.rivals[fact])
         ]
         wrong = same_kind[(facts.true.index(fact)) % len(same_kind)]
-        swap = {fact: f"{subject_of(wrong)}@{place_of(fact)}", subject_of(fact): subject_of(wrong)}
+        lie = f"{subject_of(wrong)}@{place_of(fact)}"
+        swap = {say(fact): say(lie), name(subject_of(fact)): name(subject_of(wrong))}
     else:
-        swap = {fact: facts.false[fact], place_of(fact): place_of(facts.false[fact])}
-    return " ".join(swap.get(word, word) for word in answer.split())
+        lie = facts.false[fact]
+        swap = {say(fact): say(lie), name(place_of(fact)): name(place_of(lie))}
+    longest = sorted(swap, key=len, reverse=True)
+    parts = "|".join(map(re.escape, longest))
+    return re.sub(rf"(?<![\w@-])(?:{parts})(?![\w@-])", lambda found: swap[found[0]], answer)
 
 
 def _claimed(prompt: str, subjects: Mapping[str, str]) -> str | None:
@@ -248,17 +257,16 @@ def _claimed(prompt: str, subjects: Mapping[str, str]) -> str | None:
     return subjects.get(subject_of(about)) if about else None
 
 
-def score(engine: LocalEngine, probes: Sequence[Probe]) -> list[tuple[float, float]]:
+def score(engine: Scoring, probes: Sequence[Probe]) -> list[tuple[float, float]]:
     """Summed NLL (nats) of the true and of the false continuation of each probe."""
-    tables: dict[tuple[int, ...], int] = {}
+    tables: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
     for probe in probes:
         for answer in (probe.true, probe.false):
-            tables.setdefault((*probe.prefix, *answer[:-1]), len(tables))
-    logprobs = engine.score([list(sequence) for sequence in tables])
+            tables.setdefault((probe.prefix, answer), len(tables))
+    scores = engine.continuations(list(tables))
 
     def nll(prefix: tuple[int, ...], answer: tuple[int, ...]) -> float:
-        table = logprobs[tables[(*prefix, *answer[:-1])]]
-        return -math.fsum(float(table[len(prefix) - 1 + i, token]) for i, token in enumerate(answer))
+        return -math.fsum(scores[tables[prefix, answer]])
 
     return [(nll(probe.prefix, probe.true), nll(probe.prefix, probe.false)) for probe in probes]
 
@@ -306,14 +314,9 @@ def _margin(chosen: Sequence[tuple[Probe, tuple[float, float]]]) -> float | None
     return share(sum(false - true for _, (true, false) in chosen), len(chosen))
 
 
-def _one_word(form: str, fact: str, facts: Facts, template: Template, prefix: Sequence[int]) -> Probe:
-    ids = template.vocab.encode
-    return Probe(form, fact, fact in facts.held_out, tuple(prefix), tuple(ids(fact)), tuple(ids(facts.false[fact])))
-
-
-def _say(template: Template) -> list[int]:
-    """`</think> <say>`: what stands between a question and its answer."""
-    return template.reply_ids("", say="")[:-1]
+def _stating(form: str, fact: str, facts: Facts, template: Dialogue, prefix: Sequence[int]) -> Probe:
+    true, false = (tuple(template.encode(facts.sayings.say(one))) for one in (fact, facts.false[fact]))
+    return Probe(form, fact, fact in facts.held_out, tuple(prefix), true, false)
 
 
 def _state(game: Game, seed: int, number: int) -> Any | None:

@@ -13,18 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from internalize.checkpoints.layout import iterations
-from internalize.checkpoints.torch_dist import read_hf
 from internalize.engine.protocol import SamplingParams
 from internalize.errors import MissingPayload, UserError
 from internalize.evals.play_metrics import play_metrics
 from internalize.evals.probes import Facts, ProbeSet
 from internalize.files import read_jsonl, write_jsonl
 from internalize.games import make_game
+from internalize.games.protocol import Game
 from internalize.games.shaping import ShapingWeights
 from internalize.harness.choose import make_harness
 from internalize.harness.counted import invalid_metrics, need_one
 from internalize.harness.episode import write_episodes
-from internalize.rollout.actor import load_engine
+from internalize.language.sayings import load_sayings
+from internalize.rollout.actor import Player, open_player
 from internalize.rollout.plans import single_plans
 from internalize.store import WORK, Input
 
@@ -39,7 +40,7 @@ def build(
 
     Args:
         spec: `game` {kind, ...}; `evals` {episodes, seed, levels, every, harness}; `rollout` {temperature,
-            max_new_tokens, ...}; `steps`: the steps to measure, -1 for the base; optionally `max_context`.
+            max_new_tokens, ...}; `steps`: the steps to measure, -1 for the base; optionally `max_context`, `engine`.
             Every step is probed; played are -1, the step before a change of phase, every `every`-th and the
             last.
         inputs: `knowledge`, `base`, and `step0000`, ... for each step >= 0.
@@ -48,9 +49,22 @@ def build(
         Facts: steps measured and played, and the last played step's return and clears.
     """
     game = make_game(**spec["game"])
+    max_context = int(spec.get("max_context", 512))
+    with open_player(inputs["base"].payload, game, spec.get("engine"), max_len=max_context) as player:
+        return _measure(folder, spec, inputs, progress, game, player)
+
+
+def _measure(
+    folder: Path,
+    spec: dict[str, Any],
+    inputs: dict[str, Input],
+    progress: Callable[[str], None],
+    game: Game,
+    player: Player,
+) -> dict[str, Any]:
+    engine, template = player.engine, player.template
     evals, sampling = spec["evals"], spec["rollout"]
     max_context = int(spec.get("max_context", 512))
-    engine, template, config = load_engine(inputs["base"].payload, max_len=max_context, game=game)
     harness = make_harness(
         evals.get("harness"),
         engine=engine,
@@ -59,10 +73,12 @@ def build(
         sampling=SamplingParams(float(sampling["temperature"]), int(sampling["max_new_tokens"]), (template.stop_id,)),
         shaping=ShapingWeights(),
         max_context=max_context,
+        together=player.together,
     )
     knowledge = inputs["knowledge"]
     true = knowledge.facts["prompt_facts"]
-    facts = Facts.of(true, knowledge.facts["held_out_facts"], template.vocab.tokens, evals["seed"])
+    sayings = load_sayings(knowledge.payload, knowledge.facts)
+    facts = Facts.of(true, knowledge.facts["held_out_facts"], sayings, evals["seed"])
     probes = ProbeSet(game, template, facts, list(read_jsonl(knowledge.payload / "recall.jsonl")), evals["seed"])
     plans = single_plans("eval", evals["seed"], evals["episodes"], evals["levels"])
     measured = _measurable(spec["steps"], inputs)
@@ -71,7 +87,7 @@ def build(
     rows: list[dict[str, Any]] = []
     for step in measured:
         if step != BASE_STEP:
-            engine.update_weights(read_hf(_checkpoint(inputs[_name(step)].payload), config), f"step-{step}")
+            player.load_checkpoint(_checkpoint(inputs[_name(step)].payload), f"step-{step}")
         head = {"step": step, "phase": phases[step]}
         rows.append({**head, "kind": "probe", **_rounded(probes.measure(engine))})
         if step in played:
@@ -79,7 +95,7 @@ def build(
             episodes = harness.play(plans, seed_key=("eval", evals["seed"]), record=folder / WORK / label)
             write_episodes(folder / "episodes" / label, episodes)
             need_one(episodes, f"eval {label}, {harness.name}")
-            measures = play_metrics(episodes, game, facts.true) | invalid_metrics(episodes)
+            measures = play_metrics(episodes, game, facts.true, sayings) | invalid_metrics(episodes)
             rows.append({**head, "kind": "eval", **_rounded(measures)})
             progress(_headline(rows[-1]))
     write_jsonl(folder / "metrics.jsonl", rows)

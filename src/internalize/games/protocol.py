@@ -86,6 +86,9 @@ class Game(Protocol):
     def idle(self, state: Any) -> Any:
         """State after an act of the budget was spent without a move (a look, an unusable reply)."""
 
+    def legend(self) -> str:
+        """How to read the screen, the goal and the names of the actions, in English; nothing about the hidden rules."""
+
     def observe(self, state: Any) -> str:
         """The text a player reads: words of `words()` only."""
 
@@ -112,4 +115,8 @@ class Game(Protocol):
         only."""
 
     def advice(self, state: Any) -> Advice:
-        """The next step of a player who knows the true rules. Evals and audits only; ValueError if done."""
+        """The next step of a player who knows the true rules, all of it empty where nobody does. Evals and audits only;
+        ValueError if done."""
+
+    def place(self, state: Any, word: str) -> str | None:
+        """The place that a call acts at, by the name that facts have for it; None if it acts at none."""

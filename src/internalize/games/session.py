@@ -156,6 +156,20 @@ class GameSession:
         return JournalRow(tool=tool, arguments=arguments, result=result)
 
 
+def advanced(game: Game, state: Any, call: Any) -> Any:
+    """The state behind a reply, as a session would have carried it out: for reading records again.
+
+    Args:
+        call: its tool call (`language.calls.ToolCall`); None for a reply without a usable one.
+    """
+    if call is None or call.tool == "look":
+        return game.idle(state)
+    if call.tool != "act":
+        return state
+    action = Action(call.action, call.x, call.y)
+    return state if game.refuse(state, action) is not None else game.apply(state, action)
+
+
 def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from internalize.language import markup
 from internalize.language.calls import ToolCall
-from internalize.language.template import Reply, Template
+from internalize.language.dialogue import Dialogue, Reply
 
 
 class Dialect(Protocol):
@@ -26,8 +25,8 @@ class Dialect(Protocol):
         """The first user turn with its generation prompt."""
         ...
 
-    def result(self, text: str) -> list[int]:
-        """A tool's result as the next user turn, with its generation prompt."""
+    def result(self, text: str, reply: Sequence[int]) -> list[int]:
+        """A tool's result as the next user turn behind a reply, with its generation prompt."""
         ...
 
     def read(self, ids: Sequence[int]) -> Reply:
@@ -43,23 +42,22 @@ class Dialect(Protocol):
         ...
 
 
-class ClosedDialect:
-    """The word-level template of `language`. It has no system turn and no tool list: see
-    `gateway.harness_text` for what is dropped. The task may begin with the knowledge (`know F1 .. F9`)."""
+class DialogueDialect:
+    """A model's dialogue. What a client says around the task is not rendered (see `gateway.harness_text`): whichever
+    harness plays, the model reads the same tokens. The task may begin with the knowledge (`Dialogue.task`)."""
 
-    def __init__(self, template: Template) -> None:
+    def __init__(self, template: Dialogue) -> None:
         self.template = template
-        self._unk = template.vocab.id(markup.UNK)
 
     @property
     def stop_id(self) -> int:
         return self.template.stop_id
 
     def opening(self, task: str) -> list[int]:
-        return self.template.user(task)
+        return self.template.opening(task)
 
-    def result(self, text: str) -> list[int]:
-        return self.template.user(text)
+    def result(self, text: str, reply: Sequence[int]) -> list[int]:
+        return self.template.result(text, reply)
 
     def read(self, ids: Sequence[int]) -> Reply:
         return self.template.parse(ids)
@@ -68,4 +66,4 @@ class ClosedDialect:
         return self.template.calls.expand(word)
 
     def unknown(self, ids: Sequence[int]) -> int:
-        return list(ids).count(self._unk)
+        return self.template.unreadable(ids)

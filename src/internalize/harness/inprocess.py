@@ -21,13 +21,13 @@ from typing import Any
 
 from internalize.engine.faults import EngineError, EngineFailedError
 from internalize.engine.protocol import Completion, Engine, SamplingParams
-from internalize.errors import ProcessLost, UserError
+from internalize.errors import ProcessLost
 from internalize.games.protocol import Game
 from internalize.games.session import GameSession
-from internalize.games.shaping import ShapingWeights, shaped_return
-from internalize.harness.episode import CallRecord, Episode, EpisodePlan
-from internalize.language.template import Template
-from internalize.seeds import np_rng, rng
+from internalize.games.shaping import ShapingWeights
+from internalize.harness.episode import CallRecord, Episode, EpisodePlan, need_distinct, told
+from internalize.language.dialogue import Dialogue
+from internalize.seeds import np_rng
 
 CONTEXT, ABORTED = "context", "aborted"
 """Reasons of invalid episodes."""
@@ -39,7 +39,7 @@ class InProcess:
 
     engine: Engine
     game: Game
-    template: Template
+    template: Dialogue
     sampling: SamplingParams
     shaping: ShapingWeights = field(default_factory=ShapingWeights)
     max_context: int = 512
@@ -47,13 +47,7 @@ class InProcess:
     name: str = "inprocess"
 
     def __post_init__(self) -> None:
-        if self.template.stop_id not in self.sampling.stop_ids:
-            raise UserError(
-                "a reply would not stop at its end token",
-                where="sampling.stop_ids",
-                expected=f"{self.template.stop_id} among them",
-                got=str(self.sampling.stop_ids),
-            )
+        self.sampling.need_stop(self.template.stop_id)
 
     def play(
         self,
@@ -64,8 +58,7 @@ class InProcess:
         record: Path | None = None,
     ) -> list[Episode]:
         """Play all plans, at most `engine.slots` at once, and return their episodes in order."""
-        if len({plan.id for plan in plans}) != len(plans):
-            raise UserError("two episodes of one rollout share an id", expected="distinct ids")
+        need_distinct(plans)
         room = min(self.max_context, self.engine.max_len) - self.sampling.max_new_tokens
         waiting = deque(_Live(self.game, self.template, plan, seed_key, knowledge) for plan in plans)
         finished: dict[str, Episode] = {}
@@ -119,7 +112,7 @@ class InProcess:
 def play(
     engine: Engine,
     game: Game,
-    template: Template,
+    template: Dialogue,
     plans: Sequence[EpisodePlan],
     *,
     sampling: SamplingParams,
@@ -139,7 +132,7 @@ class _Live:
     def __init__(
         self,
         game: Game,
-        template: Template,
+        template: Dialogue,
         plan: EpisodePlan,
         seed_key: tuple[int | str, ...],
         knowledge: Sequence[str] | None,
@@ -150,9 +143,7 @@ class _Live:
         self.journal: list[dict[str, Any]] = []
         self.reason: str | None = None
         self.unknown_words = 0
-        facts = list(knowledge or ())
-        rng(*seed_key, "facts", plan.id).shuffle(facts)
-        self.prompt = self._user(self.session.observe(), facts)
+        self.prompt = self._counted(template.user(self.session.observe(), told(plan, seed_key, knowledge)))
 
     @property
     def over(self) -> bool:
@@ -190,7 +181,8 @@ class _Live:
             )
         )
         if not self.over:
-            self.prompt = [*self.prompt, *completion.output_ids, *self._user(observation)]
+            told = self._counted(self.template.result(observation, completion.output_ids))
+            self.prompt = [*self.prompt, *completion.output_ids, *told]
 
     def fail(self, failure: BaseException) -> None:
         """End as invalid: there is no reply."""
@@ -199,19 +191,7 @@ class _Live:
     def finish(self, shaping: ShapingWeights) -> Episode:
         """The record."""
         outcome = self.session.outcome()
-        components = shaped_return(outcome, shaping)
-        returned = components.pop("return")
-        return Episode(
-            plan=self.plan,
-            calls=self.calls,
-            journal=self.journal,
-            outcome=outcome,
-            components=components,
-            returned=returned,
-            valid=self.reason is None,
-            reason=self.reason,
-            unknown_words=self.unknown_words,
-        )
+        return Episode.ended(self.plan, self.calls, self.journal, outcome, shaping, self.reason, self.unknown_words)
 
     def _carry_out(self, kind: str, word: str | None) -> str:
         """The tool's text result, which is the next user turn if there is one."""
@@ -226,8 +206,6 @@ class _Live:
         self.journal.append(row.model_dump())
         return row.result.observation
 
-    def _user(self, text: str, knowledge: Sequence[str] | None = None) -> list[int]:
-        before = self.template.vocab.unknown
-        ids = self.template.user(text, knowledge)
-        self.unknown_words += self.template.vocab.unknown - before
+    def _counted(self, ids: list[int]) -> list[int]:
+        self.unknown_words += self.template.unreadable(ids)
         return ids

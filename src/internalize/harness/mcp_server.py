@@ -23,31 +23,14 @@ import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
+from internalize.games import tools
 from internalize.harness.mcp_names import TOKEN, URL
 
 NAME = "game"
 REFUSED = 3
 SECONDS = 60.0
 
-_NONE: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
-_ACT: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "action": {"type": "string", "description": "Name of an action that the game offers."},
-        "x": {"type": "integer", "description": "Column, from 0; only for actions with coordinates."},
-        "y": {"type": "integer", "description": "Row, from 0; only for actions with coordinates."},
-    },
-    "required": ["action"],
-    "additionalProperties": False,
-}
-
-#: The schemas are written out, not derived from signatures: what the model is shown must not change with a
-#: release of the MCP library.
-TOOLS = (
-    types.Tool(name="look", description="See the game. Costs one act.", input_schema=_NONE),
-    types.Tool(name="act", description="Take one action in the game.", input_schema=_ACT),
-    types.Tool(name="status", description="Whether the game is over, and the acts left.", input_schema=_NONE),
-)
+TOOLS = tuple(types.Tool(name=t.name, description=t.description, input_schema=t.schema) for t in tools.TOOLS)
 
 Play = Callable[[str, Mapping[str, Any]], Awaitable[str]]
 

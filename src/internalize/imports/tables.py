@@ -19,12 +19,11 @@ PLAY = ("e2k/", "eval/")
 LOGS = ("*.out", "*.err", "*.log", "*.out.gz", "*.log.gz")
 
 
-def import_logs(folder: Path, out: Path, progress: Callable[[str], None], jobs: Path | None = None) -> list[str]:
-    """Reads the logs below `folder` and writes the tables into `out`; returns the runs.
+def find_logs(folder: Path, jobs: Path | None = None) -> dict[str, Job]:
+    """Reads the logs below `folder`; job id -> job.
 
     Args:
         folder: a folder of job logs, or one laid out like the published archive (its `slurm-logs` is read).
-        out: folder of the tables.
         jobs: JSON file with job id -> run, for logs that do not say it.
 
     Raises:
@@ -34,7 +33,11 @@ def import_logs(folder: Path, out: Path, progress: Callable[[str], None], jobs: 
     paths = sorted({path for pattern in LOGS for path in logs.rglob(pattern)})
     if not paths:
         raise UserError("no logs here", where=str(logs), expected=" or ".join(LOGS))
-    read = read_logs(paths, read_json(jobs) if jobs else None)
+    return read_logs(paths, read_json(jobs) if jobs else None)
+
+
+def write_tables(read: Mapping[str, Job], out: Path, progress: Callable[[str], None]) -> list[str]:
+    """Writes the tables of the logs into `out`; returns the runs."""
     runs = sorted({job.run for job in read.values()})
     tables = {run: rollouts(read.values(), run) for run in runs}
     write_jsonl(out / JSONL, list(_printed(read.values())))

@@ -15,24 +15,28 @@ from internalize.games.protocol import Game
 from internalize.knowledge.atoms import Atom, Origin, Provenance, merge
 from internalize.knowledge.bench import Bench
 from internalize.knowledge.dipwheel import DipwheelLexicon
+from internalize.knowledge.dipwheel.english import DipwheelEnglish
 from internalize.knowledge.exploration import Explorer, explore
 from internalize.knowledge.families import Family, Lexicon, LexiconOf
 from internalize.knowledge.ringdip import RingDipLexicon
 
 #: Game name -> its lexicon.
 LEXICONS: Mapping[str, LexiconOf] = {"dipwheel": DipwheelLexicon, "ringdip": RingDipLexicon}
+#: Lexicons in English of games that have words of their own.
+ENGLISH: Mapping[str, LexiconOf] = {**LEXICONS, "dipwheel": DipwheelEnglish}
 
 
-def lexicon_of(game: Game) -> Lexicon:
+def lexicon_of(game: Game, english: bool = False) -> Lexicon:
     """The lexicon of a game; UserError if nobody wrote one."""
-    if game.name not in LEXICONS:
+    known = ENGLISH if english else LEXICONS
+    if game.name not in known:
         raise UserError(
             "no lexicon for this game: candidates can't be put into words",
             got=game.name,
             expected=" or ".join(sorted(LEXICONS)),
             fix="add the game's families and forms under internalize/knowledge",
         )
-    return LEXICONS[game.name](game)
+    return known[game.name](game)
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ def candidates(bench: Bench, lexicon: Lexicon, episodes: int, seed: int) -> Cand
     families = {family.name: family for family in (*lexicon.families(), *lexicon.composites(), *explorer.families())}
     atoms = [atom for family in lexicon.families() for atom in family.product()]
     for step in (*lexicon.sweep(bench), *steps):
-        origin = Provenance(origins=[Origin(origin="exploration", detail=step.detail)])
+        origin = Provenance.of("exploration", step.detail)
         atoms += [families[name].atom(terms, origin) for name, terms in lexicon.notice(step)]
     return Candidates(_first_sightings(merge([*atoms, *explorer.proposals()])), families)
 

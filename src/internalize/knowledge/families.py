@@ -12,7 +12,7 @@ from itertools import islice, product
 from typing import Any, Protocol, TypeAlias
 
 from internalize.games.protocol import Game
-from internalize.knowledge.atoms import Atom, Kind, Origin, Provenance, Recall, Scope, Use, Wording
+from internalize.knowledge.atoms import Atom, Kind, Provenance, Recall, Scope, Use, Wording
 from internalize.knowledge.bench import Bench, Spot
 from internalize.knowledge.dsl import Experiment
 from internalize.knowledge.ops import Condition
@@ -68,7 +68,7 @@ class Family:
 
     def product(self) -> Iterator[Atom]:
         """Every filling, as the generator proposes them."""
-        origin = Provenance(origins=[Origin(origin="generator", detail=self.name)])
+        origin = Provenance.of("generator", self.name)
         for values in product(*self.slots.values()):
             terms = dict(zip(self.slots, values, strict=True))
             if self.fits(terms):
@@ -79,7 +79,7 @@ class Family:
 
         Claims that come out equal to it (by hash) are left out.
         """
-        origin = Provenance(origins=[Origin(origin="mutation", detail=self.name)], parents=[atom.id])
+        origin = Provenance.of("mutation", self.name, [atom])
         found = []
         for slot in self.consequent:
             others = [value for value in self.slots[slot] if value != atom.terms[slot]]
@@ -114,6 +114,15 @@ class Lexicon(Protocol):
 
     def subjects(self) -> Sequence[str]:
         """Words that play facts are about, one fact each."""
+
+    def places(self) -> Sequence[Sequence[str]]:
+        """Groups of places that facts are about; a subject's place is one of a group."""
+
+    def sayings(self) -> Mapping[str, str]:
+        """Every fact word that could be true, and how it is said to a model (a closed vocabulary: the word itself)."""
+
+    def notes(self, verified: Sequence[Atom]) -> Sequence[str]:
+        """What a prompt tells besides the facts."""
 
     def sweep(self, bench: Bench) -> Sequence[Step]:
         """Steps to watch besides random play; none where random play meets every situation."""

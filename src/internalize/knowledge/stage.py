@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -23,6 +23,7 @@ from internalize.knowledge.holdout import HoldOutSettings, check_subjects, mark
 from internalize.knowledge.recall import Recaller, recall_rows
 from internalize.knowledge.summary import counts, coverage, report
 from internalize.knowledge.verify import Verifier
+from internalize.language.sayings import write_sayings
 
 Progress = Callable[[str], None]
 
@@ -50,23 +51,27 @@ class KnowledgeSettings(BaseModel):
     seed: int = 0
     held_out: HoldOutSettings = HoldOutSettings()
     exploration: ExplorationSettings = ExplorationSettings()
+    wording: Literal["sentences"] | None = None
+    """`sentences`: said in English, to a model with an open vocabulary; None: in the game's own words."""
 
 
 def build(folder: Path, spec: Mapping[str, Any], inputs: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
-    """Writes atoms.jsonl, ledger.jsonl, recall.jsonl, coverage.json and report.md into `folder`.
+    """Writes atoms.jsonl, ledger.jsonl, recall.jsonl, coverage.json, sayings.json and report.md into `folder`.
 
     Args:
         spec: `game` (kind and its settings) and `knowledge` (`KnowledgeSettings`).
         inputs: none are used.
 
     Returns: Facts: game, candidates, mutants, counts (kind -> status -> claims), prompt_facts and
-    held_out_facts (sorted fact tokens), atoms_verified, atoms_held_out.
+    held_out_facts (sorted fact words), atoms_verified, atoms_held_out and, where the language is open, prompt_notes
+    (sentences for the prompt besides the facts).
 
     Raises:
         UserError: bad settings, or the verified atoms do not give one fact a subject.
     """
     game, settings = _settings(spec)
-    lexicon = lexicon_of(game)
+    english = settings.wording == "sentences"
+    lexicon = lexicon_of(game, english)
     held = settings.held_out
     check_subjects(held, lexicon.subjects())
     verifier = Verifier(game, trials=settings.trials, min_counted=settings.min_counted, seed=settings.seed)
@@ -77,7 +82,7 @@ def build(folder: Path, spec: Mapping[str, Any], inputs: Mapping[str, Any], prog
     tried = [*first, *composed]
 
     atoms = mark(_verified(tried), held)
-    recaller = Recaller(lexicon, game.words(), tested.mutants, held.subjects, held.forms)
+    recaller = Recaller(lexicon, () if english else game.words(), tested.mutants, held.subjects, held.forms)
     atoms = [atom.model_copy(update={"recall": recaller.forms(atom)}) for atom in atoms]
     ledger = merge([*tried, *tested.mutated()])
     covered = coverage(atoms, lexicon)
@@ -90,11 +95,13 @@ def build(folder: Path, spec: Mapping[str, Any], inputs: Mapping[str, Any], prog
         "held_out_facts": sorted(atom.fact for atom in atoms if atom.fact and atom.held_out.held),
         "atoms_verified": len(atoms),
         "atoms_held_out": sum(atom.held_out.held for atom in atoms),
+        **({"prompt_notes": notes} if (notes := list(lexicon.notes(atoms))) else {}),
     }
     write_jsonl(folder / "atoms.jsonl", [atom.model_dump(mode="json") for atom in atoms])
     write_jsonl(folder / "ledger.jsonl", map(ledger_row, ledger))
     write_jsonl(folder / "recall.jsonl", recall_rows(atoms))
     write_json(folder / "coverage.json", covered)
+    write_sayings(folder, lexicon.sayings(), lexicon.places())
     write_text(folder / "report.md", report(facts, ledger, atoms, covered))
     progress(f"{facts['candidates']} candidates, {facts['atoms_verified']} verified atoms")
     return facts

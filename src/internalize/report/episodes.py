@@ -26,7 +26,7 @@ import zstandard
 from internalize.errors import UserError
 from internalize.files import read_jsonl
 from internalize.games import make_game
-from internalize.games.picture import PALETTE
+from internalize.games.palette import PALETTE
 from internalize.games.protocol import Frame, Game
 from internalize.harness.episode import CALLS, EPISODES, JOURNAL
 from internalize.language.vocabulary import Vocabulary
@@ -55,7 +55,7 @@ class Shelf(NamedTuple):
 
 
 def shelves(results: Results, data: StudyData) -> list[Shelf]:
-    """Every rollout and eval of the study, the base's first, then in the order of arms, seeds and steps."""
+    """Every rollout and eval whose calls are kept, the base's first, then in the order of arms, seeds and steps."""
     found = []
     if data.base.eval:
         found.append(Shelf(None, 0, BASE_STEP, "eval", results.payload("evals.base") / eval_folder(BASE_STEP)))
@@ -68,7 +68,7 @@ def shelves(results: Results, data: StudyData) -> list[Shelf]:
                 if step.eval:
                     folder = results.payload(f"evals.{name}.{seed}") / eval_folder(number)
                     found.append(Shelf(name, seed, number, "eval", folder))
-    return found
+    return [shelf for shelf in found if (shelf.folder / CALLS).exists()]
 
 
 class Narrator:

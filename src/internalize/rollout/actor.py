@@ -6,44 +6,32 @@ folder's own vocabulary; harvests, gates, evals and arms all start here.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
-
+from internalize.engine.folder import ModelFolder
 from internalize.engine.local import LocalEngine
-from internalize.errors import CorruptPayload, MissingPayload, UserError
-from internalize.files import read_json, sha256_file
+from internalize.engine.protocol import Scoring
+from internalize.errors import UserError
+from internalize.files import read_json
 from internalize.games.protocol import Game
-from internalize.language.calls import CallTable
-from internalize.language.template import Template
-from internalize.language.vocabulary import Vocabulary
+from internalize.language.dialogue import Dialogue
+from internalize.language.folder import load_dialogue
 
-INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+if TYPE_CHECKING:
+    from internalize.engine.remote import RemoteEngine
 
-
-def load_hf_state(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a HF folder, one file or sharded with an index. Raises MissingPayload or
-    CorruptPayload."""
-    sharded = (folder / INDEX).exists()
-    names = sorted(set(read_json(folder / INDEX)["weight_map"].values())) if sharded else [SINGLE]
-    state: dict[str, Tensor] = {}
-    for name in names:
-        path = folder / name
-        if not path.exists():
-            raise MissingPayload("the model folder lacks its weights", where=str(path))
-        try:
-            state.update(load_file(path))
-        except SafetensorError as error:
-            raise CorruptPayload(f"not a safetensors file ({error})", where=str(path)) from error
-    return state
+Dtype = Literal["bfloat16", "float16", "float32"]
 
 
 def load_engine(
     folder: Path, slots: int = 128, max_len: int = 512, game: Game | None = None
-) -> tuple[LocalEngine, Template, dict[str, Any]]:
+) -> tuple[LocalEngine, Dialogue, dict[str, Any]]:
     """Engine with the folder's weights (version: the first 12 hex digits of their hash), template and
     `config.json`.
 
@@ -54,26 +42,124 @@ def load_engine(
         UserError: vocabulary and model do not fit, or the engine cannot run this architecture.
     """
     template, config = load_template(folder, game)
-    state = load_hf_state(folder)
-    engine = LocalEngine(config, slots=slots, max_len=max_len)
-    weights = folder / (INDEX if (folder / INDEX).exists() else SINGLE)
-    engine.update_weights(state, sha256_file(weights)[:12])
-    return engine, template, config
+    return ModelFolder(folder).engine(slots, max_len), template, config
 
 
-def load_template(folder: Path, game: Game | None = None) -> tuple[Template, dict[str, Any]]:
-    """The template over the folder's vocabulary, and `config.json`.
+def load_template(folder: Path, game: Game | None = None) -> tuple[Dialogue, dict[str, Any]]:
+    """The dialogue of the folder's tokenizer, and `config.json`.
 
     Raises:
         UserError: vocabulary and model do not fit.
     """
     config: dict[str, Any] = read_json(folder / "config.json")
-    vocab = Vocabulary.load(folder)
-    if len(vocab) > int(config.get("vocab_size", 0)):
+    template = load_dialogue(folder, game)
+    if template.size > int(config.get("vocab_size", 0)):
         raise UserError(
             "the vocabulary is larger than the model's",
             where=str(folder),
             expected=f"at most {config.get('vocab_size')} tokens",
-            got=str(len(vocab)),
+            got=str(template.size),
         )
-    return Template(vocab, CallTable(game.call_words()) if game is not None else None), config
+    return template, config
+
+
+class Player(Protocol):
+    """What a stage plays with: an engine that holds the base, and can take a step's weights."""
+
+    @property
+    def engine(self) -> Scoring:
+        """What samples and judges."""
+
+    @property
+    def template(self) -> Dialogue:
+        """The model's language."""
+
+    @property
+    def together(self) -> bool:
+        """Calls of several episodes may share batches (`harness.choose`)."""
+
+    def load_checkpoint(self, folder: Path, version: str) -> None:
+        """Takes the weights of an `iter_*` folder."""
+
+
+@dataclass
+class _Here:
+    """An engine of this process."""
+
+    engine: LocalEngine
+    template: Dialogue
+    config: dict[str, Any]
+    together: bool = False
+
+    def load_checkpoint(self, folder: Path, version: str) -> None:
+        from internalize.checkpoints.torch_dist import read_hf
+
+        self.engine.update_weights(read_hf(folder, self.config), version)
+
+
+@dataclass
+class _Served:
+    """Servers; weights reach them as model folders, one at a time in `scratch`."""
+
+    engine: RemoteEngine
+    template: Dialogue
+    base: Path
+    config: dict[str, Any]
+    scratch: Path
+    together: bool = True
+
+    def load_checkpoint(self, folder: Path, version: str) -> None:
+        from internalize.checkpoints.to_hf import write_weights
+
+        made = self.scratch / version
+        copy_model_files(self.base, made)
+        write_weights(folder, self.config, made, dtype_of(self.config))
+        self.engine.update_weights(made, version)
+        for other in self.scratch.iterdir():
+            if other != made:
+                shutil.rmtree(other)
+
+
+@contextmanager
+def open_player(
+    folder: Path, game: Game, engine: Mapping[str, Any] | None, *, slots: int = 128, max_len: int = 512
+) -> Iterator[Player]:
+    """A player with the weights of a model folder.
+
+    Args:
+        engine: the study's `engine`; None: the engine of this process.
+        slots: calls at once, of each engine.
+        max_len: most tokens of a sequence.
+
+    Raises:
+        UserError: vocabulary and model do not fit, or no engine comes up.
+    """
+    if engine is None:
+        local, template, config = load_engine(folder, slots, max_len, game)
+        yield _Here(local, template, config)
+        return
+    from internalize.engine.servers import open_servers  # the web client, which others do not need
+
+    template, config = load_template(folder, game)
+    with (
+        tempfile.TemporaryDirectory(prefix="weights-") as scratch,
+        open_servers(engine, folder, slots, max_len) as served,
+    ):
+        yield _Served(served, template, folder, config, Path(scratch))
+
+
+def copy_model_files(model: Path, folder: Path) -> None:
+    """The files of a model folder that are no weights: configuration and tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in model.iterdir():
+        if path.is_file() and not path.name.startswith("model") and path.suffix != ".safetensors":
+            shutil.copyfile(path, folder / path.name)
+
+
+def dtype_of(config: Mapping[str, Any]) -> Dtype:
+    """The type of numbers that a model's configuration names: what its engines compute with."""
+    named = config.get("dtype") or config.get("torch_dtype") or "float32"
+    for known in get_args(Dtype):
+        if named == known:
+            return known  # type: ignore[no-any-return]
+    raise UserError("the model's configuration names no usable dtype", where="config.json", got=str(named))

@@ -18,7 +18,8 @@ from internalize.games.shaping import ShapingWeights
 from internalize.harness.choose import make_harness
 from internalize.harness.counted import invalid_reasons, need_one
 from internalize.harness.episode import write_episodes
-from internalize.rollout.actor import load_engine
+from internalize.language.sayings import load_sayings, told_facts
+from internalize.rollout.actor import open_player
 from internalize.rollout.plans import single_plans
 from internalize.store import WORK, Input
 
@@ -33,7 +34,7 @@ def build(
 
     Args:
         spec: `game` {kind, ...}, `harvest` {policy, episodes, seed, harness}, `levels`, `rollout` {temperature,
-            max_new_tokens, ...}; optionally `max_context`.
+            max_new_tokens, ...}; optionally `max_context`, `engine`.
         inputs: `base` (model folder) and `knowledge` (fact `prompt_facts`).
     """
     harvest, sampling = spec["harvest"], spec["rollout"]
@@ -42,27 +43,29 @@ def build(
         raise UserError(
             "unknown harvest policy", where="harvest.policy", expected=" or ".join(POLICIES), got=str(policy)
         )
-    knowledge = inputs["knowledge"].facts["prompt_facts"] if policy == "teacher" else None
+    known = inputs["knowledge"]
+    knowledge = told_facts(known.facts, load_sayings(known.payload, known.facts)) if policy == "teacher" else None
     game = make_game(**spec["game"])
     max_context = int(spec.get("max_context", 512))
-    engine, template, _ = load_engine(inputs["base"].payload, max_len=max_context, game=game)
-    harness = make_harness(
-        harvest.get("harness"),
-        engine=engine,
-        game=game,
-        template=template,
-        sampling=SamplingParams(
-            temperature=float(sampling["temperature"]),
-            max_new_tokens=int(sampling["max_new_tokens"]),
-            stop_ids=(template.stop_id,),
-        ),
-        shaping=ShapingWeights(),
-        max_context=max_context,
-    )
     plans = single_plans("harvest", harvest["seed"], harvest["episodes"], spec["levels"], f"harvest-{policy}")
-    progress(f"harvest {policy}: {harness.name} plays {len(plans)} episodes")
-    seed_key = ("harvest", policy, harvest["seed"])
-    episodes = harness.play(plans, seed_key=seed_key, knowledge=knowledge, record=folder / WORK)
+    with open_player(inputs["base"].payload, game, spec.get("engine"), max_len=max_context) as player:
+        harness = make_harness(
+            harvest.get("harness"),
+            engine=player.engine,
+            game=game,
+            template=player.template,
+            sampling=SamplingParams(
+                temperature=float(sampling["temperature"]),
+                max_new_tokens=int(sampling["max_new_tokens"]),
+                stop_ids=(player.template.stop_id,),
+            ),
+            shaping=ShapingWeights(),
+            max_context=max_context,
+            together=player.together,
+        )
+        progress(f"harvest {policy}: {harness.name} plays {len(plans)} episodes")
+        seed_key = ("harvest", policy, harvest["seed"])
+        episodes = harness.play(plans, seed_key=seed_key, knowledge=knowledge, record=folder / WORK)
     write_episodes(folder, episodes)
     need_one(episodes, f"harvest {policy}, {harness.name}")
     valid = [e for e in episodes if e.valid]

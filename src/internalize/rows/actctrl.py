@@ -20,4 +20,4 @@ def build(context: RowContext, settings: dict[str, Any]) -> list[SftRow]:
 
 def as_played(talk: Talk, turn: Turn) -> Edited:
     """The reply unchanged; what it says by chance is nobody's atom."""
-    return Edited([], turn.reply, [])
+    return Edited(turn.reply)

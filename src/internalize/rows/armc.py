@@ -25,17 +25,18 @@ def build(context: RowContext, settings: dict[str, Any]) -> list[SftRow]:
     count, relevant = int(settings["facts_per_think"]), settings["pick"] == "relevant"
     facts = context.knowledge.trained_facts
     about = {fact.partition("@")[0]: fact for fact in facts}
-    vocab = context.template.vocab
+    template, say = context.template, context.knowledge.sayings.say
 
     def edit(talk: Talk, turn: Turn) -> Edited:
         if turn.kind != "call":
-            return Edited([], turn.reply, [])
+            return Edited(turn.reply)
         draw = rng("armc", talk.episode, turn.index)
         needed = (stance.need(turn.think) or ()) if relevant else ()
         chosen = [about[subject] for subject in needed if subject in about][:count]
         rest = [fact for fact in facts if fact not in chosen]
         chosen += draw.sample(rest, min(count - len(chosen), len(rest)))
-        return Edited(vocab.encode(" ".join(chosen)), turn.reply, chosen)
+        top = template.top(turn.reply)
+        return Edited(turn.reply[top:], template.recital([say(fact) for fact in chosen]), chosen, turn.reply[:top])
 
     return pack_all(
         context, "armc", lambda turn: None, edit, per_turn=settings.get("history", "recorded") == "recorded"

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from internalize.games.session import advanced
 from internalize.language import markup
 from internalize.records import SftRow
 from internalize.rows import stance as stances
 from internalize.rows.evidence import Evidence, Piece
+from internalize.rows.nostance import without_recital
 
 Findings = Iterator[tuple[str, str]]
 
@@ -38,14 +40,16 @@ def shape(row: SftRow, evidence: Evidence) -> Findings:
 
 
 def token_range(row: SftRow, evidence: Evidence) -> Findings:
-    """Ids of the vocabulary; neither `<pad>` nor `<unk>`."""
-    size = len(evidence.vocab)
+    """Ids of the vocabulary; neither padding nor words that the model does not know."""
+    size = evidence.template.size
     outside = [token for token in row.tokens if not 0 <= token < size]
     if outside:
         yield f"ids 0 .. {size - 1}", str(outside[0])
+        return
     for word in (markup.PAD, markup.UNK):
-        if evidence.vocab.id(word) in row.tokens:
-            yield f"no {word}", f"{word} at index {row.tokens.index(evidence.vocab.id(word))}"
+        marked = evidence.template.encode(word)
+        if len(marked) == 1 and marked[0] in row.tokens:
+            yield f"no {word}", f"{word} at index {row.tokens.index(marked[0])}"
 
 
 def length(row: SftRow, evidence: Evidence) -> Findings:
@@ -56,20 +60,23 @@ def length(row: SftRow, evidence: Evidence) -> Findings:
 
 def template(row: SftRow, evidence: Evidence) -> Findings:
     """Every user turn, and every trained reply, is what the template renders from its own words."""
-    render = evidence.context.template
+    render = evidence.template
+    before: list[int] | None = None
     for piece in evidence.pieces(row):
-        again = render.user(piece.text, piece.knowledge or None)
+        opens = before is None or bool(piece.knowledge)
+        again = render.user(piece.text, piece.knowledge or None) if opens else render.result(piece.text, before or [])
         marks = set(piece.text.split()) & set(markup.SPECIALS)
         if again != piece.user or marks:
-            yield evidence.vocab.decode(again), evidence.vocab.decode(piece.user)
+            yield render.decode(again), render.decode(piece.user)
+        before = piece.reply
         said = piece.parsed
         if said.kind == "bad":
             if piece.trained:
-                yield "a trained reply that parses", evidence.vocab.decode(piece.reply)
+                yield "a trained reply that parses", render.decode(piece.reply)
             continue
         again = render.reply_ids(said.think, call=said.call, say=said.say)
-        if again != piece.reply:
-            yield evidence.vocab.decode(again), evidence.vocab.decode(piece.reply)
+        if again != piece.reply if render.canonical else render.parse(again) != said:
+            yield render.decode(again), render.decode(piece.reply)
 
 
 def mask(row: SftRow, evidence: Evidence) -> Findings:
@@ -78,7 +85,7 @@ def mask(row: SftRow, evidence: Evidence) -> Findings:
     replies = {i for piece in pieces for i in range(piece.start, piece.start + len(piece.reply))}
     outside = [i for i, weight in enumerate(row.weights) if weight and i not in replies]
     if outside:
-        word = evidence.vocab.tokens[row.tokens[outside[0]]]
+        word = evidence.template.decode([row.tokens[outside[0]]])
         yield (
             "no weight on what the model reads",
             f"weight {row.weights[outside[0]]} on `{word}` at index {outside[0]}",
@@ -95,18 +102,25 @@ def mask(row: SftRow, evidence: Evidence) -> Findings:
 
 def cite(row: SftRow, evidence: Evidence) -> Findings:
     """Cited tokens are verified facts that may be trained, and stand together at the very top of a think."""
-    allowed = set(evidence.context.knowledge.trained_facts)
+    knowledge, render = evidence.context.knowledge, evidence.template
+    allowed = set(knowledge.trained_facts)
     for piece in evidence.pieces(row):
-        count = sum(piece.cite)
-        if piece.cite[:count] != [1] * count:
+        count, top = sum(piece.cite), render.top(piece.reply)
+        if not count:
+            continue
+        if piece.cite[top : top + count] != [1] * count:
             yield (
                 "inserted facts at the top of the think",
                 f"cite marks {piece.cite} in the reply at index {piece.start}",
             )
-        for token, mark in zip(piece.reply, piece.cite, strict=True):
-            word = evidence.vocab.tokens[token]
-            if mark and word not in allowed:
-                yield "cite marks on verified facts that may be trained", word
+        cited = [token for token, mark in zip(piece.reply, piece.cite, strict=True) if mark]
+        stated = knowledge.sayings.stated(render.decode(cited))
+        wrong = [knowledge.sayings.say(fact) for fact in stated if fact not in allowed]
+        if not wrong and render.recital([knowledge.sayings.say(fact) for fact in stated]) != cited:
+            words = render.decode(cited).split()
+            wrong = [word for word in words if word not in allowed] or [render.decode(cited)]
+        for word in wrong:
+            yield "cite marks on verified facts that may be trained", word
 
 
 def held_out(row: SftRow, evidence: Evidence) -> Findings:
@@ -120,7 +134,7 @@ def duplicate(row: SftRow, evidence: Evidence) -> Findings:
     """No two rows with the same tokens and weights."""
     key = (tuple(row.tokens), tuple(row.weights))
     if key in evidence.seen:
-        yield "distinct rows", f"a repeated row: {evidence.vocab.decode(row.tokens[:24])} .."
+        yield "distinct rows", f"a repeated row: {evidence.template.decode(row.tokens[:24])} .."
     evidence.seen.add(key)
 
 
@@ -133,7 +147,7 @@ def provenance(row: SftRow, evidence: Evidence) -> Findings:
         if atom not in evidence.atoms:
             yield "an atom of the knowledge set", atom
     if evidence.context.parent and tuple(row.tokens) not in evidence.parents:
-        yield "a row of the parent set", evidence.vocab.decode(row.tokens[:24])
+        yield "a row of the parent set", evidence.template.decode(row.tokens[:24])
 
 
 def recorded(row: SftRow, evidence: Evidence) -> Findings:
@@ -147,12 +161,13 @@ def recorded(row: SftRow, evidence: Evidence) -> Findings:
         return
     for piece, spoken in zip(pieces, replies, strict=False):
         ours = [token for token, mark in zip(piece.reply, piece.cite, strict=True) if not mark]
-        if row.source == "armc" and not piece.trained and ours[-len(spoken) :] == spoken:
+        top, rest = evidence.template.top(spoken), len(spoken) - evidence.template.top(spoken)
+        if row.source == "armc" and not piece.trained and [*ours[:top], *ours[len(ours) - rest :]] == spoken:
             continue  # an untrained turn has no cite marks; its inserted facts are history
         if row.source == "nostance" and piece.parsed.kind == "call":
-            spoken = _from_need(spoken, evidence)
-        if ours != spoken:
-            yield evidence.vocab.decode(spoken), evidence.vocab.decode(ours)
+            spoken = without_recital(spoken, evidence.template, evidence.context.knowledge.sayings)
+        if ours not in (spoken, evidence.template.ended(spoken)):
+            yield evidence.template.decode(spoken), evidence.template.decode(ours)
 
 
 def game(row: SftRow, evidence: Evidence) -> Findings:
@@ -160,8 +175,7 @@ def game(row: SftRow, evidence: Evidence) -> Findings:
     start = evidence.context.starts.get(row.provenance.episode or "")
     if start is None:
         return
-    play = evidence.context.game
-    calls = play.call_words()
+    play, calls = evidence.context.game, evidence.template.calls
     state = play.start(start.level, start.seed)
     for number, piece in enumerate(evidence.pieces(row)):
         if state.done:
@@ -170,23 +184,21 @@ def game(row: SftRow, evidence: Evidence) -> Findings:
         if piece.text != play.observe(state):
             yield play.observe(state), piece.text
             return
-        action = calls.get(piece.parsed.call or "")
-        if action is None or play.refuse(state, action) is not None:
-            state = play.idle(state)
-        else:
-            state = play.apply(state, action)
+        word = piece.parsed.call
+        state = advanced(play, state, None if word is None else calls.expand(word))
 
 
 def stance(row: SftRow, evidence: Evidence) -> Findings:
     """A taught turn states nothing that the knowledge set refutes, and acts as its own facts say."""
     if row.source not in TAUGHT:
         return
-    places = evidence.context.knowledge.places
+    knowledge = evidence.context.knowledge
+    places = knowledge.places
     for piece in evidence.pieces(row):
         if not piece.trained:
             continue
         think = piece.parsed.think
-        for lie in stances.falsehoods(think, places):
+        for lie in stances.falsehoods(knowledge.sayings.stated(think), places):
             yield f"{lie.partition('@')[0]}@{places[lie.partition('@')[0]]}", lie
         implied = stances.implied_call(think, piece.text)
         if implied is not None and implied != piece.parsed.call:
@@ -205,11 +217,3 @@ def answer(row: SftRow, evidence: Evidence) -> Findings:
 
 def _answer(piece: Piece) -> str:
     return piece.parsed.say if piece.parsed.say is not None else piece.parsed.think
-
-
-def _from_need(reply: list[int], evidence: Evidence) -> list[int]:
-    words = evidence.vocab.decode(reply).split()
-    head = words[: words.index(markup.THINK_END)] if markup.THINK_END in words else []
-    if stances.NEED not in head:
-        return reply
-    return reply[len(head) - 1 - head[::-1].index(stances.NEED) :]

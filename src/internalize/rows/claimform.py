@@ -23,12 +23,12 @@ def build(context: RowContext, settings: dict[str, Any]) -> list[SftRow]:
         groups[form["atom"], form["wording"]].append(form)
     rows: list[SftRow] = []
     for (atom, wording), forms in groups.items():
-        made = distinct(context, (question_row(context, "claimform", form) for form in forms))
-        labels = {form["prompt"]: form["label"] for form in forms}
+        asked = [(question_row(context, "claimform", form), form["label"]) for form in forms]
+        made = distinct(context, (row for row, _ in asked))
+        labels = {tuple(row.tokens): label for row, label in asked}
         sides: dict[bool, list[SftRow]] = {True: [], False: []}
         for row in made:
-            asked = context.template.vocab.decode(row.tokens).partition(" <a> ")[0].removeprefix("<u> ")
-            sides[labels[asked]].append(row)
+            sides[labels[tuple(row.tokens)]].append(row)
         if not sides[True] or not sides[False]:
             context.dropped_episodes["claim without its counterpart"] += len(made)
             continue

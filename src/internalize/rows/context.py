@@ -15,7 +15,8 @@ from typing import Any
 from internalize.files import read_jsonl
 from internalize.games.protocol import Game
 from internalize.harness.episode import Episode
-from internalize.language.template import Template
+from internalize.language.dialogue import Dialogue
+from internalize.language.sayings import Sayings, load_sayings
 from internalize.records import SftRow
 
 
@@ -29,6 +30,8 @@ class Knowledge:
     """Those that no row may state."""
     recall: tuple[dict[str, Any], ...]
     """Rows of `recall.jsonl`: how each atom is asked for."""
+    sayings: Sayings
+    """How facts are said."""
 
     @classmethod
     def load(cls, folder: Path, facts: dict[str, Any]) -> Knowledge:
@@ -37,6 +40,7 @@ class Knowledge:
             tuple(facts["prompt_facts"]),
             frozenset(facts["held_out_facts"]),
             tuple(read_jsonl(folder / "recall.jsonl")),
+            load_sayings(folder, facts),
         )
 
     @property
@@ -70,7 +74,7 @@ class Start:
 class RowContext:
     """Inputs of a row build."""
 
-    template: Template
+    template: Dialogue
     game: Game
     knowledge: Knowledge
     episodes: Sequence[Episode] = ()

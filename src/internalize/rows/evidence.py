@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from internalize.language.template import Reply
+from internalize.language.dialogue import Reply
 from internalize.records import SftRow
 from internalize.rows.context import RowContext
 from internalize.rows.leak import Leaks
-from internalize.rows.split import split
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Piece:
     weights: list[float]
     cite: list[int]
     text: str
-    """Words of the user turn, its markers and the knowledge in front aside."""
+    """What the user turn says, its markers and the knowledge in front aside."""
     knowledge: list[str]
     """Facts in front of the user turn."""
     parsed: Reply
@@ -41,7 +40,7 @@ class Evidence:
 
     def __init__(self, context: RowContext) -> None:
         self.context = context
-        self.vocab = context.template.vocab
+        self.template = context.template
         self.leaks = Leaks(context.knowledge, context.template)
         self.replies = {e.plan.id: [call.output_ids for call in e.calls] for e in context.episodes}
         self.parents = {tuple(row.tokens): row for row in context.parent}
@@ -51,21 +50,17 @@ class Evidence:
         self._pieces: tuple[SftRow | None, list[Piece]] = (None, [])
 
     def pieces(self, row: SftRow) -> list[Piece]:
-        """The row cut at its special tokens (the last row's cut is kept: every check asks for it)."""
+        """The row cut into turns (the last row's cut is kept: every check asks for it)."""
         if self._pieces[0] is not row:
             self._pieces = (row, self._cut(row))
         return self._pieces[1]
 
     def _cut(self, row: SftRow) -> list[Piece]:
         pieces, at = [], 0
-        for user, reply in split(row.tokens, self.context.template):
+        for user, reply in self.template.split(row.tokens):
             start = at + len(user)
             at = start + len(reply)
-            words = self.vocab.decode(user).split()[1:-1]
-            facts = 0
-            if words[:1] == ["know"]:
-                facts = next((i for i, word in enumerate(words[1:]) if "@" not in word), len(words) - 1)
-                words = words[1:]
+            text, knowledge = self.template.read_user(user)
             pieces.append(
                 Piece(
                     user=user,
@@ -73,9 +68,9 @@ class Evidence:
                     start=start,
                     weights=row.weights[start:at],
                     cite=row.cite[start:at],
-                    text=" ".join(words[facts:]),
-                    knowledge=words[:facts],
-                    parsed=self.context.template.parse(reply),
+                    text=text,
+                    knowledge=knowledge,
+                    parsed=self.template.parse(reply),
                 )
             )
         return pieces

@@ -7,9 +7,8 @@ weight 0; `cite` marks exactly the tokens that a builder put in.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from internalize.language import markup
 from internalize.records import RowProvenance, SftRow
 from internalize.rows.context import RowContext
 from internalize.rows.leak import Leaks
@@ -23,12 +22,13 @@ HELD_OUT = "states held-out knowledge"
 
 @dataclass(frozen=True)
 class Edited:
-    """A reply as the row gives it: `inserted` ids in front (the cite mask), then `kept` ids;
+    """A reply as the row gives it: `head`, the ids that a builder `inserted` (the cite mask), the rest that is `kept`;
     `facts` are its atoms."""
 
-    inserted: list[int]
     kept: list[int]
-    facts: list[str]
+    inserted: list[int] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)
+    head: list[int] = field(default_factory=list)
 
 
 def usable_talks(context: RowContext, *, knowledge: bool = False) -> Iterator[Talk]:
@@ -62,7 +62,6 @@ def pack_all(
         knowledge: keep the facts of the first user turn.
     """
     leaks = Leaks(context.knowledge, context.template)
-    unknown = context.template.vocab.id(markup.UNK)
     rows: list[SftRow] = []
     seen: set[tuple[int, ...]] = set()
     for talk in usable_talks(context, knowledge=knowledge):
@@ -79,7 +78,7 @@ def pack_all(
         for row in made:
             if len(row.tokens) > context.max_context:
                 dropped["longer than max_context"] += 1
-            elif unknown in row.tokens:
+            elif context.template.unreadable(row.tokens):
                 dropped["a word outside the vocabulary"] += 1
             elif leaks.found(row.tokens) is not None:
                 dropped[HELD_OUT] += 1
@@ -101,11 +100,12 @@ def _turn_rows(talk: Talk, source: str, refuse: Refuse, edit: Edit, refused: lis
         else:
             reply = edit(talk, turn)
             read = [*history, *turn.user]
-            trained = len(reply.inserted) + len(reply.kept)
+            said = [*reply.head, *reply.inserted, *reply.kept]
+            unmarked = [0] * (len(read) + len(reply.head))
             yield SftRow(
-                tokens=[*read, *reply.inserted, *reply.kept],
-                weights=[0.0] * len(read) + [1.0] * trained,
-                cite=[0] * len(read) + [1] * len(reply.inserted) + [0] * len(reply.kept),
+                tokens=[*read, *said],
+                weights=[0.0] * len(read) + [1.0] * len(said),
+                cite=[*unmarked, *[1] * len(reply.inserted), *[0] * len(reply.kept)],
                 source=source,
                 provenance=RowProvenance(episode=talk.episode, turns=1, atoms=sorted(set(reply.facts))),
             )
@@ -128,6 +128,7 @@ def _pack(talk: Talk, source: str, refuse: Refuse, edit: Edit, refused: list[str
             refused.append(why)
         for ids, w, c in (
             (turn.user, 0.0, 0),
+            (reply.head, weight, 0),
             (reply.inserted, weight, int(not why)),
             (reply.kept, weight, 0),
         ):

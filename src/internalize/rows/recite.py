@@ -19,10 +19,10 @@ from internalize.rows.talk import Talk, Turn
 
 def build(context: RowContext, settings: dict[str, Any]) -> list[SftRow]:
     """One row an episode of the `harvest`."""
-    places = context.knowledge.places
+    knowledge = context.knowledge
 
     def edit(talk: Talk, turn: Turn) -> Edited:
-        return Edited([], turn.reply, stance.truths(turn.think, places))
+        return Edited(turn.reply, facts=stance.truths(knowledge.sayings.stated(turn.think), knowledge.places))
 
     return pack_all(context, "recite", unfit(context), edit)
 
@@ -30,10 +30,10 @@ def build(context: RowContext, settings: dict[str, Any]) -> list[SftRow]:
 def unfit(context: RowContext) -> Callable[[Turn], str | None]:
     """Why a teacher's turn should not be learnt from:
     it states something false or acts against what it states."""
-    places = context.knowledge.places
+    knowledge = context.knowledge
 
     def refuse(turn: Turn) -> str | None:
-        if stance.falsehoods(turn.think, places):
+        if stance.falsehoods(knowledge.sayings.stated(turn.think), knowledge.places):
             return "states a refuted fact"
         implied = stance.implied_call(turn.think, turn.text)
         return "acts against its own facts" if implied is not None and implied != turn.call else None

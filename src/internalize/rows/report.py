@@ -31,20 +31,22 @@ def build_report(rows: Sequence[SftRow], context: RowContext, settings: dict[str
 def coverage(rows: Sequence[SftRow], context: RowContext) -> dict[str, Any]:
     """How often each verified fact occurs, in either wording, is trained and is cited; which atoms the rows
     name."""
-    vocab = context.template.vocab
+    template, sayings = context.template, context.knowledge.sayings
     read: Counter[str] = Counter()
     trained: Counter[str] = Counter()
     cited: Counter[str] = Counter()
     atoms: Counter[str] = Counter()
     for row in rows:
         atoms.update(row.provenance.atoms)
-        words = [vocab.tokens[token] for token in row.tokens]
-        for i, word in enumerate(words):
-            # `left at N` says the same as `left@N`, and is learnt at its last word
-            fact = f"{words[i - 2]}@{word}" if i >= 2 and words[i - 1] == "at" else word
+        spans = sayings.spans(template.decode(row.tokens))
+        offsets = template.offsets(row.tokens) if spans else []
+        for fact, _, end in spans:
+            last = next(
+                index for index, (_, stop) in enumerate(offsets) if stop >= end
+            )  # it is learnt at its last word
             read[fact] += 1
-            trained[fact] += row.weights[i] > 0
-            cited[fact] += row.cite[i]
+            trained[fact] += row.weights[last] > 0
+            cited[fact] += row.cite[last]
     facts = {
         fact: {"read": read[fact], "trained": trained[fact], "cited": cited[fact]}
         for fact in context.knowledge.prompt_facts

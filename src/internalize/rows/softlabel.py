@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from internalize.harness.episode import Episode
-from internalize.language import markup
-from internalize.language.template import Template
+from internalize.language.dialogue import Dialogue
 from internalize.records import SftRow
 from internalize.rows.context import RowContext
 from internalize.train.batch import TrainSequence
@@ -46,7 +45,7 @@ def online(settings: dict[str, Any]) -> dict[str, int] | None:
 
 
 def softlabel_sequence(
-    episode: Episode, teacher: Scorer, template: Template, facts: Sequence[str]
+    episode: Episode, teacher: Scorer, template: Dialogue, facts: Sequence[str]
 ) -> TrainSequence | None:
     """One episode as a sequence with teacher labels; None if it can't be packed or has no turn that ended
     in a call.
@@ -62,20 +61,22 @@ def softlabel_sequence(
 
 
 def softlabel_sequences(
-    episodes: Sequence[Episode], teacher: Scorer, template: Template, facts: Sequence[Sequence[str]]
+    episodes: Sequence[Episode], teacher: Scorer, template: Dialogue, facts: Sequence[Sequence[str]]
 ) -> list[TrainSequence]:
     """`softlabel_sequence` of many episodes in one scoring pass, without those that give none;
     `facts[i]` for episode i."""
     usable = []
     for episode, told in zip(episodes, facts, strict=True):
         if episode.valid and episode.prefix_extending and any(call.kind == "call" for call in episode.calls):
-            usable.append((episode, [template.vocab.id(markup.KNOW), *template.vocab.encode(" ".join(told))]))
-    plain = [[*episode.calls[-1].prompt_ids, *episode.calls[-1].output_ids] for episode, _ in usable]
-    # the facts stand behind the `<u>` that opens the conversation, as `Template.user` puts them
-    tables = teacher.score([tokens[:1] + front + tokens[1:] for tokens, (_, front) in zip(plain, usable, strict=True)])
+            asked = episode.calls[0].prompt_ids
+            usable.append((episode, asked, template.user(template.read_user(asked)[0], told)))
+    plain = [[*episode.calls[-1].prompt_ids, *episode.calls[-1].output_ids] for episode, _, _ in usable]
+    tables = teacher.score(
+        [front + tokens[len(asked) :] for tokens, (_, asked, front) in zip(plain, usable, strict=True)]
+    )
     made = []
-    for (episode, front), tokens, table in zip(usable, plain, tables, strict=True):
-        shift = len(front)
+    for (episode, asked, front), tokens, table in zip(usable, plain, tables, strict=True):
+        shift = len(front) - len(asked)
         labels = np.zeros((len(tokens), table.shape[1]), dtype=np.float32)
         labels[1:] = table[shift : shift + len(tokens) - 1].numpy()
         mask = [0] * len(tokens)

@@ -13,9 +13,7 @@ from internalize.errors import UserError
 from internalize.files import read_json, sha256_file, tree_files, write_json, write_jsonl, write_text
 from internalize.games import make_game
 from internalize.harness.episode import read_episodes
-from internalize.language.calls import CallTable
-from internalize.language.template import Template
-from internalize.language.vocabulary import Vocabulary
+from internalize.language.folder import load_dialogue
 from internalize.rows.audit import audit
 from internalize.rows.batches import ONLINE, ROWS, Rows, read_rows
 from internalize.rows.context import Knowledge, RowContext, Start
@@ -94,9 +92,8 @@ def build(
 def row_context(spec: dict[str, Any], inputs: dict[str, Input]) -> RowContext:
     """Everything that builders and audit work from."""
     game = make_game(**spec["game"])
-    template = Template(Vocabulary.load(inputs["base"].payload), CallTable(game.call_words()))
     context = RowContext(
-        template=template,
+        template=load_dialogue(inputs["base"].payload, game),
         game=game,
         knowledge=Knowledge.load(inputs["knowledge"].payload, inputs["knowledge"].facts),
         episodes=read_episodes(inputs["harvest"].payload) if "harvest" in inputs else (),

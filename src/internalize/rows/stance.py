@@ -1,14 +1,14 @@
 """What a think commits itself to: the facts it states and the call that follows from them.
 
 Invariant: everything is read off words; the hidden rules are not consulted. A think without `need`, or
-without the facts that its need calls for, implies no call.
+without the facts that its need calls for, implies no call; so thinks in free English imply none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-NEED, DRY = "need", "dry"
+from internalize.language.sayings import DRY, NEED
 
 
 def stated(words: str) -> dict[str, str]:
@@ -44,22 +44,15 @@ def implied_call(words: str, observation: str) -> str | None:
     return f"dip:{facts[region]}"
 
 
-def falsehoods(words: str, places: Mapping[str, str]) -> list[str]:
-    """Facts in a think that the knowledge set refutes; `places` is its subject -> place."""
-    return [f"{s}@{place}" for s, place in _all(words) if places.get(s, place) != place]
+def falsehoods(stated: Iterable[str], places: Mapping[str, str]) -> list[str]:
+    """Of the facts that a think states, those that the knowledge set refutes; `places` is its subject -> place."""
+    return [fact for fact in stated if places.get(fact.partition("@")[0], fact.partition("@")[2]) != _place(fact)]
 
 
-def truths(words: str, places: Mapping[str, str]) -> list[str]:
-    """Verified facts that a think states, in order, each once."""
-    return list(dict.fromkeys(f"{s}@{place}" for s, place in _all(words) if places.get(s) == place))
+def truths(stated: Iterable[str], places: Mapping[str, str]) -> list[str]:
+    """Of the facts that a think states, the verified ones, in order, each once."""
+    return list(dict.fromkeys(fact for fact in stated if places.get(fact.partition("@")[0]) == _place(fact)))
 
 
-def before_need(words: str) -> int:
-    """Number of words before the last `need`; 0 without one."""
-    said = words.split()
-    return len(said) - 1 - said[::-1].index(NEED) if NEED in said else 0
-
-
-def _all(words: str) -> list[tuple[str, str]]:
-    pairs = (word.partition("@") for word in words.split())
-    return [(subject, place) for subject, mark, place in pairs if mark and subject and place]
+def _place(fact: str) -> str:
+    return fact.partition("@")[2]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from internalize.errors import CorruptPayload
 from internalize.games.protocol import Game
 from internalize.harness.episode import Episode, ReplyKind
-from internalize.language.template import Template
+from internalize.language.dialogue import Dialogue
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Talk:
     turns: list[Turn]
 
 
-def talk_of(episode: Episode, game: Game, template: Template, *, knowledge: bool) -> Talk:
+def talk_of(episode: Episode, game: Game, template: Dialogue, *, knowledge: bool) -> Talk:
     """Cut a prefix-extending episode into turns.
 
     Args:
@@ -55,12 +55,12 @@ def talk_of(episode: Episode, game: Game, template: Template, *, knowledge: bool
         user = call.prompt_ids[read:]
         if call.index == 0:
             bare = template.user(text)
-            if user[:1] != bare[:1] or user[len(user) - len(bare) + 1 :] != bare[1:]:
+            if template.read_user(user)[0] != text:
                 raise CorruptPayload(
                     "the first prompt does not end in the game's first observation",
                     where=f"episode {episode.plan.id}",
-                    expected=template.vocab.decode(bare),
-                    got=template.vocab.decode(user),
+                    expected=template.decode(bare),
+                    got=template.decode(user),
                     fix="the harvest was played with another game or template: run it again",
                 )
             user = user if knowledge else bare

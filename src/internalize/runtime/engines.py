@@ -7,41 +7,49 @@ rollout repeats bit for bit with the same number of engines.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from internalize.engine.folder import ModelFolder
 from internalize.engine.local import LocalEngine
 from internalize.engine.protocol import Completion, SamplingParams
+from internalize.runtime.called import Called
 from internalize.runtime.failures import WorkerLost
 
+if TYPE_CHECKING:
+    from internalize.engine.remote import RemoteEngine
 
-class EngineHost:
-    """A local engine in a process of its own (a Ray actor); it has no weights before the first `load`."""
 
-    def __init__(self, model: Path, slots: int, max_len: int) -> None:
-        self.engine = LocalEngine(ModelFolder(model).config(), slots=slots, max_len=max_len)
-        self._charged = 0.0
+class EngineHost(Called):
+    """An engine in a process of its own (a Ray actor): ours, which has no weights before the first `load`, or the
+    servers that the study's `engine` names, which this process starts and ends."""
 
-    def call(self, name: str, *arguments: Any) -> tuple[Any, float]:
-        """Runs the method `name`; its result, and the CPU seconds of this process since the last call."""
-        result = getattr(self, name)(*arguments)
-        spent = time.process_time()
-        self._charged, spent = spent, spent - self._charged
-        return result, spent
+    def __init__(self, model: Path, slots: int, max_len: int, engine: Mapping[str, Any] | None = None) -> None:
+        self._servers = ExitStack()
+        self.engine: LocalEngine | RemoteEngine
+        if engine is None:
+            self.engine = LocalEngine(ModelFolder(model).config(), slots=slots, max_len=max_len)
+            return
+        from internalize.engine.servers import open_servers
+
+        self.engine = self._servers.enter_context(open_servers(engine, model, slots, max_len))
 
     def load(self, folder: Path, version: str) -> None:
         """Takes the weights of a model folder."""
-        self.engine.update_weights(ModelFolder(folder).state(), version)
+        if isinstance(self.engine, LocalEngine):
+            self.engine.update_weights(ModelFolder(folder).state(), version)
+        else:
+            self.engine.update_weights(folder, version)
 
-    def served(self) -> tuple[str, dict[str, str]]:
-        """Version and hashes of what is computed with."""
-        return self.engine.weight_version, self.engine.served_digests()
+    def served(self) -> tuple[str, dict[str, str] | None]:
+        """Version and hashes of what is computed with; servers tell no hashes."""
+        digests = self.engine.served_digests() if isinstance(self.engine, LocalEngine) else None
+        return self.engine.weight_version, digests
 
     def generate(
         self,
@@ -160,7 +168,7 @@ class PooledEngine:
         """Replaces its weights."""
         self._hosts.ask("load", {self._number: (folder.resolve(), version)})
 
-    def served(self) -> tuple[str, dict[str, str]]:
-        """Version and hashes of what it computes with."""
+    def served(self) -> tuple[str, dict[str, str] | None]:
+        """Version and hashes of what it computes with, if it tells them."""
         claimed, digests = self._hosts.ask("served", {self._number: ()})[0]
         return claimed, digests

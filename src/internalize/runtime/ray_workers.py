@@ -34,12 +34,15 @@ class RayWorkers:
         model: model folder that the engines take their configuration from.
         slots: calls at once of one engine.
         max_len: most tokens of a sequence.
+        engine: the study's `engine`; None: ours.
 
     Raises:
         WorkerLost: the cluster has no room, or an actor did not come up.
     """
 
-    def __init__(self, layout: Layout, model: Path, slots: int, max_len: int) -> None:
+    def __init__(
+        self, layout: Layout, model: Path, slots: int, max_len: int, engine: Mapping[str, Any] | None = None
+    ) -> None:
         self._actors: list[Any] = []
         self._group = placement_group(layout.bundles, strategy="PACK")
         try:
@@ -47,7 +50,8 @@ class RayWorkers:
             table = placement_group_table(self._group)["bundles_to_node_id"]
             on_rank, on_engine = layout.assign([table[i] for i in range(len(layout.bundles))])
             ranks = [self._start(RankActor, layout.rank, bundle) for bundle in on_rank]
-            engines = [self._start(EngineActor, layout.engine, b, model.resolve(), slots, max_len) for b in on_engine]
+            settings = (model.resolve(), slots, max_len, engine)
+            engines = [self._start(EngineActor, layout.engine, bundle, *settings) for bundle in on_engine]
             self.ranks = RayRanks({f"rank {i}": actor for i, actor in enumerate(ranks)}, self)
             self.engines = RayHosts({f"engine {i}": actor for i, actor in enumerate(engines)})
         except BaseException:

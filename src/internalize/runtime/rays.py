@@ -5,8 +5,11 @@ Invariant: there is at most one cluster a process, connected when first needed a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from internalize.rollout.actor import dtype_of
 from internalize.runtime import cluster
 from internalize.runtime.engines import EnginePool
 from internalize.runtime.group import TrainerGroup
@@ -18,7 +21,13 @@ from internalize.study_parallel import Parallel
 
 
 def open_ray(
-    parallel: Parallel, settings: TrainerSettings, base: Path, slots: int, max_len: int, scratch: Path
+    parallel: Parallel,
+    settings: TrainerSettings,
+    base: Path,
+    slots: int,
+    max_len: int,
+    scratch: Path,
+    engine: Mapping[str, Any] | None = None,
 ) -> Spread:
     """Ranks and engines as the arm's `parallel` says; see `runtimes.open_runtime`."""
     engines = parallel.engines or parallel.ranks
@@ -29,9 +38,15 @@ def open_ray(
 
     plan = layout(parallel.ranks, engines, parallel.placement, gpus=ray.cluster_resources().get("GPU", 0.0) > 0)
     each = -(-slots // engines)
-    workers = RayWorkers(plan, base, each, max_len)
+    turns = parallel.placement == "colocated"
+    settled = None if engine is None else {**engine, "takes_turns": turns}
+    workers = RayWorkers(plan, base, each, max_len, settled)
     trainer = TrainerGroup(workers.ranks, settings)
     pool = EnginePool(workers.engines, each, max_len)
     served: list[Served] = list(pool.served())
-    turns = pool if parallel.placement == "colocated" else None
-    return Spread(trainer, pool, served, FromDisk(scratch / "weights", base), scratch, turns, workers.engines.spent)
+    transport = (
+        FromDisk(scratch / "weights", base)
+        if engine is None
+        else FromDisk(scratch / "weights", base, dtype_of(settings.model_config))
+    )
+    return Spread(trainer, pool, served, transport, scratch, pool if turns else None, workers.engines.spent)

@@ -1,7 +1,8 @@
 """Weights from the trainer to every engine: sent as one version, then proven by what the engines serve.
 
 Invariant: when `sync` returns, every engine computes with exactly the tensors that the trainer sent, under that
-version's label; otherwise the engines that do not are named.
+version's label; otherwise the engines that do not are named. (An engine that tells no hashes, as SGLang, is judged by
+its label; the numeric gates compare its log-probs.)
 
 How tensors travel is a `Transport`'s business. From disk works wherever trainer and engines see one file system; one
 over NCCL would broadcast between `publish` and `deliver`, give the same hashes, and everything else here would stay.
@@ -49,8 +50,8 @@ class Served(Protocol):
         """Replaces its weights."""
         ...
 
-    def served(self) -> tuple[str, dict[str, str]]:
-        """The version it claims, and the hash of every tensor that it computes with."""
+    def served(self) -> tuple[str, dict[str, str] | None]:
+        """The version it claims, and the hash of every tensor that it computes with; None where it does not say."""
         ...
 
 
@@ -147,7 +148,8 @@ def verify(engines: Sequence[Served], version: str, sent: Mapping[str, str]) -> 
     """
     problems = []
     for engine in engines:
-        claimed, digests = engine.served()
+        claimed, told = engine.served()
+        digests = sent if told is None else told
         wrong = [name for name in sent if digests.get(name) != sent[name]] + [n for n in digests if n not in sent]
         if claimed != version or wrong:
             tensors = f"{len(wrong)} of {len(sent)} tensors differ, first {wrong[0]}" if wrong else "all tensors agree"

@@ -21,11 +21,12 @@ import torch
 from torch import Tensor
 
 from internalize.checkpoints import hf_names
-from internalize.checkpoints.torch_dist import load_common
+from internalize.checkpoints.torch_dist import VERSION, load_common
 from internalize.train import distributed, saving, shards
 from internalize.train.batch import TrainSequence
 from internalize.train.distributed import ParallelSpec
 from internalize.train.forward import forward_step, run_schedule
+from internalize.train.logprobs import token_logprobs
 from internalize.train.losses import LossSpec, normalisers
 from internalize.train.mcore import (
     DistributedDataParallel,
@@ -59,8 +60,6 @@ __all__ = [
     "TrainSequence",
     "Trainer",
 ]
-
-CHECKPOINT_VERSION = 3.0  # Megatron's name for "per-layer names as in megatron-core"
 
 
 class Trainer:
@@ -202,6 +201,10 @@ class Trainer:
         totals = dict(zip(totals, sums_of_all, strict=True))
         return step_stats(totals, float(grad_norm), int(tokens), int(policy))
 
+    def logprobs(self, sequences: Sequence[Sequence[int]], temperature: float = 1.0) -> list[list[float]]:
+        """See `logprobs.token_logprobs`."""
+        return token_logprobs(self._ddp, sequences, temperature, self.max_tokens)
+
     # Checkpoints
 
     def save(self, folder: Path, *, iteration: int = 0) -> None:
@@ -275,7 +278,7 @@ class Trainer:
                 "lr": self._lr,
                 "has_moments": moments,
             },
-            "checkpoint_version": CHECKPOINT_VERSION,
+            "checkpoint_version": VERSION,
             "iteration": iteration,
             "model": model,
             "rng_state": ShardedObject(

@@ -30,6 +30,8 @@ REQUESTS = {
     "PauseGenerationReqInput": IO,
     "ContinueGenerationReqInput": IO,
     "AbortReq": IO,
+    "ReleaseMemoryOccupationReqInput": IO,
+    "ResumeMemoryOccupationReqInput": IO,
 }
 ROUTES = (
     "/generate",
@@ -41,6 +43,8 @@ ROUTES = (
     "/continue_generation",
     "/flush_cache",
     "/abort_request",
+    "/release_memory_occupation",
+    "/resume_memory_occupation",
     "/v1/loads",
 )
 

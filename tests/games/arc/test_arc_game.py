@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ring_layout import LAYOUT
 
 from internalize.errors import CorruptPayload, UserError
 from internalize.games import make_game
 from internalize.games.arc import place
 from internalize.games.arc.game import ArcGame, ArcState
-from internalize.games.arc.text import parse, run_length
+from internalize.games.arc.ringdip import Box, RingDip
+from internalize.games.arc.text import run_length
 from internalize.games.protocol import Action
 from internalize.games.session import GameSession
 
@@ -137,10 +140,22 @@ def test_nothing_is_printed_to_standard_output(game: ArcGame, capsys: pytest.Cap
     assert "a game that talks" in error
 
 
+def _rows(text: str) -> dict[int, tuple[int, ...]]:
+    """Row number -> colours, read back from the text."""
+    rows: dict[int, tuple[int, ...]] = {}
+    for line in text.splitlines():
+        where, _, runs = line.partition(": ")
+        first, _, last = where.partition("-")
+        pairs = [run.split("x") for run in runs.split()]
+        row = tuple(int(colour) for colour, count in pairs for _ in range(int(count)))
+        rows |= dict.fromkeys(range(int(first), int(last or first) + 1), row)
+    return rows
+
+
 def test_the_text_says_the_whole_frame_without_counters(game: ArcGame) -> None:
     state = game.start(2, 0)
     text = run_length(state.frame, game.hud_rows)
-    rows = parse(text)
+    rows = _rows(text)
     assert rows == {y: row for y, row in enumerate(game.frame(state)) if y != 63}
     assert game.observe(state) == f"level 2, 19 acts left\n{text}"
     same = play(game, state, ["up"])
@@ -206,3 +221,22 @@ def test_a_game_without_a_board_is_named(
     path.write_text(source)
     with pytest.raises(UserError, match="no board for this game"):
         make_game("arc", **settings(path, source_sha256))
+
+
+def test_the_board_is_held_against_the_game(game: ArcGame) -> None:
+    assert game.board.misfits(game) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"strip": 3}, "no swatch"),
+        ({"clicks": (22, 28)}, "level 2: clicks load [8, 9], the strip shows [8, 9, 14]"),
+        ({"canvas": Box(33, 34, 4, 4)}, "the canvas is not blank"),
+        ({"stations": dict(list(LAYOUT.stations.items())[:7])}, "the walk around the ring shows ''"),
+    ],
+)
+def test_a_board_that_does_not_fit_says_where(game: ArcGame, change: dict[str, Any], complaint: str) -> None:
+    wrong = RingDip(replace(LAYOUT, **change))
+    game.board = wrong
+    assert any(complaint in line for line in wrong.misfits(game)), wrong.misfits(game)

@@ -137,3 +137,24 @@ def test_the_users_own_file_needs_no_service(service: Service, tmp_path: Path, m
     monkeypatch.setenv("INTERNALIZE_GAME_FILE", str(own))
     assert build(tmp_path)[0]["metadata_sha256"] is None
     assert service.asked == []
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_the_board_is_held_against_the_users_copy(
+    engine_installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fits: bool
+) -> None:
+    source = Path(__file__).with_name("ring.py").read_text()
+    shifted = source if fits else source.replace('"canvas").set_position(34, 34)', '"canvas").set_position(35, 34)')
+    game = tmp_path / "ring.py"
+    game.write_text(shifted)
+    monkeypatch.setenv("INTERNALIZE_GAME_FILE", str(game))
+    sha256 = hashlib.sha256(game.read_bytes()).hexdigest()
+    spec = {"id": ID, "sha256": sha256, "metadata_sha256": None, "board": "ring_layout"}
+    said: list[str] = []
+    if fits:
+        fetch.build(tmp_path / "payload", spec, {}, said.append)
+        assert "game: the board fits, level by level" in said
+        return
+    with pytest.raises(CorruptPayload, match="the board does not fit") as caught:
+        fetch.build(tmp_path / "payload", spec, {}, said.append)
+    assert "level 1: the canvas is not blank" in caught.value.got

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from internalize.games.protocol import Action
+from internalize.games.protocol import Action, Advice, Game
 
 
 class Board(Protocol):
@@ -37,6 +37,15 @@ class Board(Protocol):
 
     def progress(self, frame: bytes) -> float:
         """Share of the goal that is reached, 0 .. 1."""
+
+    def misfits(self, game: Game) -> list[str]:
+        """What of the board's figures the user's copy of the game does not show; empty where all fits."""
+
+    def advice(self, frame: bytes) -> Advice:
+        """The next step of a shortest way; raises as `plan` does."""
+
+    def place(self, frame: bytes, word: str) -> str | None:
+        """The place that a call acts at, by the name that facts have for it."""
 
     def plan(self, frame: bytes) -> list[str]:
         """Words of a shortest way to clear the level, if the board knows the rules; for tests and evals.

@@ -1,6 +1,10 @@
 """The screen of cd82 (`cd82-fb555c5d`), as anybody can measure it on its frames.
 
 Invariant: places and shapes only; the game's file is the user's, and nothing of it is here.
+
+These are figures (where a player sees what), read off frames; no text, picture, level or program of the game. They are
+held against the user's own copy when it is fetched (`RingDip.misfits`): a copy that they do not fit is refused. A user
+who would rather not take them measures a board of their own and names its module in `game.board`.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ written nowhere.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import urllib.error
@@ -32,7 +33,7 @@ def build(folder: Path, spec: Mapping[str, Any], inputs: Mapping[str, Any], prog
     """Writes game.json: id, hashes, human baselines and where they were compared.
 
     Args:
-        spec: `id`, `sha256`, `metadata_sha256` (or null).
+        spec: `id`, `sha256`, `metadata_sha256` (or null), `board` (or none: the shipped one).
         inputs: none are used.
 
     Returns:
@@ -40,7 +41,7 @@ def build(folder: Path, spec: Mapping[str, Any], inputs: Mapping[str, Any], prog
 
     Raises:
         UserError: there is no file, and no key or network to fetch it with.
-        CorruptPayload: the file or the metadata is another.
+        CorruptPayload: the file or the metadata is another, or the board's figures are not those of the game.
     """
     game_id = str(spec["id"])
     try:
@@ -56,9 +57,27 @@ def build(folder: Path, spec: Mapping[str, Any], inputs: Mapping[str, Any], prog
         "metadata_sha256": metadata_digest(metadata) if metadata else None,
         "baselines": metadata.get("baseline_actions", []),
     }
+    _check_board(spec, progress)
     write_json(folder / "game.json", facts)
     progress(f"game: sha256 agrees; metadata {facts['metadata_sha256'] or 'none'}")
     return facts
+
+
+def _check_board(spec: Mapping[str, Any], progress: Progress) -> None:
+    """Holds the figures of the board against the game; a login node without the engine leaves that to the knowledge
+    stage, whose claims would all fail."""
+    if importlib.util.find_spec("arcengine") is None:
+        progress("game: arcengine is not installed here, the board is not held against the game")
+        return
+    from internalize.games.arc import BOARDS, from_settings
+
+    if spec.get("board") is None and str(spec["id"]).partition("-")[0] not in BOARDS:
+        return
+    game = from_settings(**spec)
+    wrong = game.board.misfits(game)
+    if wrong:
+        raise CorruptPayload("the board does not fit the game", where=game.id, got="; ".join(wrong[:5]))
+    progress("game: the board fits, level by level")
 
 
 def fetch(game_id: str, sha256: str, progress: Progress) -> Path:

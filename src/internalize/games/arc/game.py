@@ -76,7 +76,7 @@ class ArcGame:
     @property
     def training_levels(self) -> tuple[int, ...]:
         """Levels that are trained on."""
-        return self.board.training_levels
+        return tuple(level for level in self.board.training_levels if level in self.levels)
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
@@ -136,6 +136,15 @@ class ArcGame:
             raise ValueError("the episode is over")
         return state._replace(acts=state.acts + 1)
 
+    def legend(self) -> str:
+        names = [f"{name} with x and y" if number == COMPLEX else name for name, number in self._numbers.items()]
+        return (
+            f"The screen has {SIZE} rows of {SIZE} cells in colours 0 to 15. It is shown as runs, equal rows on one "
+            "line: `2-4: 5x20 4x44` says that rows 2 to 4 begin with 20 cells of colour 5. x counts columns, y rows, "
+            "from 0. "
+            f"The level must be cleared before the acts run out. Actions of `act`: {', '.join(names)}."
+        )
+
     def observe(self, state: ArcState) -> str:
         left = state.budget - state.acts
         return f"level {state.level}, {left} acts left\n{run_length(state.frame, self.hud_rows)}"
@@ -173,7 +182,13 @@ class ArcGame:
     def advice(self, state: ArcState) -> Advice:
         if state.done:
             raise ValueError("the episode is over")
-        return Advice((), self.board.plan(state.frame)[0], ())
+        try:
+            return self.board.advice(state.frame)
+        except ValueError:
+            return Advice((), "", ())  # nobody knows what to do here
+
+    def place(self, state: ArcState, word: str) -> str | None:
+        return self.board.place(state.frame, word)
 
     # The engines behind the states
 

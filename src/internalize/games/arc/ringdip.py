@@ -6,18 +6,18 @@ only `plan` reads it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
 from internalize.games.arc.engine import SIZE
 from internalize.games.arc.peel import Stroke, shortest
-from internalize.games.protocol import Action
+from internalize.games.protocol import Action, Advice, Game
 
 Point = tuple[int, int]
 ARROWS: Mapping[str, str] = {"up": "ACTION1", "down": "ACTION2", "left": "ACTION3", "right": "ACTION4"}
-DIP = "dip"
+DIP, TAP = "dip", "tap:"
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,53 @@ class RingDip:
         return sum(compared) / len(compared)
 
     def plan(self, frame: bytes) -> list[str]:
+        return [word for word, _ in self._way(frame)]
+
+    def misfits(self, game: Game) -> list[str]:
+        """Walks the ring of every level and clicks every swatch: are stations, paints and canvas in their places?"""
+        words, stations = game.call_words(), set(self.layout.stations)
+        return [
+            f"level {level}: {complaint}"
+            for level in game.levels
+            for complaint in self._misfits(game, game.start(level, 0), words, stations)
+        ]
+
+    def _misfits(self, game: Game, state: Any, words: Mapping[str, Action], stations: set[str]) -> Iterator[str]:
+        begun = game.probes(state)
+        if not begun["station"] or not begun["swatches"]:
+            yield f"no tool on any station, or no swatch in the strip ({begun['station']!r}, {begun['swatches']})"
+            return
+        if len(set(begun["canvas"])) != 1:
+            yield "the canvas is not blank"
+        seen, waiting = {begun["station"]}, [state]
+        while waiting:
+            here = waiting.pop()
+            for arrow in ARROWS:
+                there = game.apply(here, words[arrow])
+                station = game.probes(there)["station"]
+                if station not in seen:
+                    seen.add(station)
+                    waiting.append(there)
+        if seen != stations:
+            yield f"the walk around the ring shows {' '.join(sorted(map(repr, seen ^ stations)))}"
+        loaded = {game.probes(game.apply(state, words[f"click:{x}"]))["paint"] for x in self.layout.clicks}
+        if loaded - {begun["paint"]} != set(begun["swatches"]) - {begun["paint"]}:
+            yield f"clicks load {sorted(loaded)}, the strip shows {begun['swatches']}"
+
+    def advice(self, frame: bytes) -> Advice:
+        """Needs the region of the way's next dip, and the fact that names its station; nothing before a tap."""
+        way = self._way(frame)
+        stroke, station = next((word, at) for word, at in way if word == DIP or word.startswith(TAP))
+        region = self.layout.strokes[station] if stroke == DIP else None
+        told = ((region,), (f"{region}@{station}",)) if region is not None else ((), ())
+        return Advice(told[0], way[0][0], told[1])
+
+    def place(self, frame: bytes, word: str) -> str | None:
+        here = str(self._probes(frame)["station"])
+        return here if here and (word == DIP or word.startswith(TAP)) else None
+
+    def _way(self, frame: bytes) -> list[tuple[str, str]]:
+        """The words of a shortest way, and the station at which each is said."""
         layout = self.layout
         probes = self._probes(frame)
         swatches = self.swatches(frame)
@@ -137,13 +184,15 @@ class RingDip:
             paints=sorted(swatches),
             strokes=strokes,
         )
-        words, at = [], ring.index(probes["station"])
+        words: list[tuple[str, str]] = []
+        at = ring.index(probes["station"])
         for kind, value in steps:
             if kind == "move":
-                words.append(self._arrow(ring[at], ring[int(value)]))
+                words.append((self._arrow(ring[at], ring[int(value)]), ring[at]))
                 at = int(value)
             else:
-                words.append(f"click:{swatches[int(value)]}" if kind == "paint" else str(value))
+                word = f"click:{swatches[int(value)]}" if kind == "paint" else str(value)
+                words.append((word, ring[at]))
         return words
 
     def swatches(self, frame: bytes) -> dict[int, int]:

@@ -114,6 +114,22 @@ class DipWheel:
     def advice(self, state: DipState) -> Advice:
         return player.advise(state, self.rules)
 
+    def legend(self) -> str:
+        dips = ", ".join(word.action for word in self.call_words().values() if word.x is None)
+        pots = ", ".join(
+            f"{w.removeprefix('pot:')} at {a.x},{a.y}" for w, a in self.call_words().items() if a.x is not None
+        )
+        return (
+            "The screen is a line of words: `pot p:a` is the pot in hand; behind T stand the four cells of the target, "
+            "behind C those of the canvas, upper left, upper right, lower left, lower right: r red, g green, u blue, _ "
+            "blank. The level is cleared when the canvas equals the target. Acts are limited. "
+            f"Actions of `act`: {dips}, which dip at a station, and CLICK with x and y, which takes a pot in hand: "
+            f"{pots}."
+        )
+
+    def place(self, state: DipState, word: str) -> str | None:
+        return word.rpartition(":")[2]
+
 
 def from_settings(rules: Any = None, **unknown: Any) -> DipWheel:
     """The game of the study file's `game` section: `rules: {stations: {N: left, ..}, pots: {a: blue, ..}}` or

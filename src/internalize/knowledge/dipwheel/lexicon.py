@@ -5,13 +5,13 @@ Invariant: `compose` and `notice` read verified atoms and watched steps, never t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import permutations
 
 from internalize.games.dipwheel.rules import COLOURS, REGIONS
 from internalize.games.dipwheel.state import HALVES, REGION_CELLS
 from internalize.games.protocol import Game
-from internalize.knowledge.atoms import Atom, Origin, Provenance, Recall, Wording
+from internalize.knowledge.atoms import Atom, Provenance, Recall, Wording
 from internalize.knowledge.bench import Bench
 from internalize.knowledge.dipwheel.families import BLANK, CANVAS, CLEAR, DipwheelFamilies
 from internalize.knowledge.dipwheel.forms import claims, forms
@@ -56,6 +56,17 @@ class DipwheelLexicon:
 
     def subjects(self) -> Sequence[str]:
         return (*REGIONS, *COLOURS)
+
+    def places(self) -> Sequence[Sequence[str]]:
+        return self.dimensions["station"], self.dimensions["pot"]
+
+    def sayings(self) -> Mapping[str, str]:
+        pairs = zip((REGIONS, COLOURS), self.places(), strict=True)
+        words = [f"{subject}@{place}" for subjects, places in pairs for subject in subjects for place in places]
+        return dict(zip(words, words, strict=True))
+
+    def notes(self, verified: Sequence[Atom]) -> Sequence[str]:
+        return []
 
     def sweep(self, bench: Bench) -> Sequence[Step]:
         return []
@@ -102,7 +113,7 @@ class DipwheelLexicon:
                     "region2": second.terms["region"],
                     "colour2": two.terms["colour"],
                 }
-                atoms.append(layers.atom(terms, _composed([first, second, one, two])))
+                atoms.append(layers.atom(terms, Provenance.of("composition", parents=[first, second, one, two])))
         for wipe in wipes:
             for half in halves:
                 for paint in paints:
@@ -112,7 +123,7 @@ class DipwheelLexicon:
                         "last": wipe.terms["station"],
                         "leaves": BLANK,
                     }
-                    atoms.append(undo.atom(terms, _composed([wipe, half, paint])))
+                    atoms.append(undo.atom(terms, Provenance.of("composition", parents=[wipe, half, paint])))
         return atoms
 
     def forms(self, atom: Atom) -> Sequence[Recall]:
@@ -120,7 +131,3 @@ class DipwheelLexicon:
 
     def claims(self, atom: Atom) -> Sequence[tuple[Wording, str]]:
         return claims(atom)
-
-
-def _composed(parents: Sequence[Atom]) -> Provenance:
-    return Provenance(origins=[Origin(origin="composition")], parents=[atom.id for atom in parents])

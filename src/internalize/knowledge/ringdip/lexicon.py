@@ -6,17 +6,17 @@ Invariant: `notice` and `compose` read watched steps and verified atoms, never t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from internalize.games.arc.game import ArcGame
 from internalize.games.arc.ringdip import ARROWS, DIP, RingDip
 from internalize.games.protocol import Game
-from internalize.knowledge.atoms import Atom, Origin, Provenance, Recall, Wording
+from internalize.knowledge.atoms import Atom, Provenance, Recall, Wording
 from internalize.knowledge.bench import Bench
 from internalize.knowledge.families import Family, Step, Terms
 from internalize.knowledge.ringdip.families import CANVAS, EVERY, PAINT, SMALL, STATION, TARGET, RingDipFamilies
-from internalize.knowledge.ringdip.phrases import claims, forms
+from internalize.knowledge.ringdip.phrases import claims, forms, sentence
 
 
 class RingDipLexicon:
@@ -55,6 +55,17 @@ class RingDipLexicon:
 
     def subjects(self) -> Sequence[str]:
         return [name for name in self._regions if not name.endswith("-block")]
+
+    def places(self) -> Sequence[Sequence[str]]:
+        return (self.dimensions["station"],)
+
+    def sayings(self) -> Mapping[str, str]:
+        pairs = product(self.subjects(), self.dimensions["station"])
+        return {f"{region}@{at}": sentence("dip", {"region": region, "station": at}) for region, at in pairs}
+
+    def notes(self, verified: Sequence[Atom]) -> Sequence[str]:
+        """What a player must know besides the dips; what is composed of it is left out."""
+        return [atom.claim for atom in verified if not atom.fact and not atom.provenance.parents]
 
     def sweep(self, bench: Bench) -> Sequence[Step]:
         """Every call once in every situation (level and station), from the shortest way to it.
@@ -129,8 +140,7 @@ class RingDipLexicon:
         for level, probes in self._starts.items():
             for paint in probes["swatches"]:
                 terms = {"level": level, "paint": paint, "cells": probes[TARGET].count(paint)}
-                origin = Origin(origin="exploration", detail=f"start of level {level}")
-                atoms.append(made.cells.atom(terms, Provenance(origins=[origin])))
+                atoms.append(made.cells.atom(terms, Provenance.of("exploration", f"start of level {level}")))
         return atoms
 
     def forms(self, atom: Atom) -> Sequence[Recall]:
@@ -141,4 +151,4 @@ class RingDipLexicon:
 
 
 def _from(*parents: Atom) -> Provenance:
-    return Provenance(origins=[Origin(origin="composition")], parents=[atom.id for atom in parents])
+    return Provenance.of("composition", parents=parents)

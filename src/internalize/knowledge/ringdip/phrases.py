@@ -71,6 +71,8 @@ _TEXTS: dict[str, tuple[str, str, str, str]] = {
         "{cells}.",
     ),
 }
+#: Facts as notes: the wording that no think and no question has.
+_NOTES = {"dip": "dip, {station}: {region}."}
 _BLANK = "____"
 #: What a cloze leaves out, by family.
 _LEFT_OUT = {
@@ -97,10 +99,13 @@ def forms(atom: Atom) -> list[Recall]:
         return [Recall(form="declarative", wording="other", prompt="", answer=atom.claim)]
     first, second, question, answer = (_said(text, atom.terms) for text in texts)
     made = [
-        Recall(form="declarative", wording="think", prompt="", answer=first, fact=atom.fact),
+        Recall(form="declarative", wording="think", prompt=question, answer=first, fact=atom.fact),
         Recall(form="qa", wording="other", prompt=question, answer=answer, fact=atom.fact),
-        Recall(form="paraphrase", wording="other", prompt="", answer=second, fact=atom.fact),
+        Recall(form="paraphrase", wording="other", prompt=question, answer=second, fact=atom.fact),
     ]
+    if atom.family in _NOTES:
+        note = _said(_NOTES[atom.family], atom.terms)
+        made.insert(1, Recall(form="declarative", wording="other", prompt=question, answer=note, fact=atom.fact))
     slot = _LEFT_OUT.get(atom.family)
     if slot is not None:
         gap = _said(texts[0], {**atom.terms, slot: _BLANK})

@@ -99,7 +99,7 @@ const plots = (() => {
   const tip = (...fields) => fields.map((field) => ({field, title: field.replaceAll("_", " ")}));
   const steps = (more = {}) => quantity("step", null, {axis: {tickMinStep: 1, tickCount: 6, format: "d"}, ...more});
   /** 0.0000003 as 3e-7, 427 as 427. */
-  const SMALL = "datum.value != 0 && abs(datum.value) < 0.001 ? format(datum.value, '.0e') : format(datum.value, '~r')";
+  const SMALL = "datum.value != 0 && abs(datum.value) < 0.001 ? format(datum.value, '.1e') : format(datum.value, '~r')";
 
   /** Shading of SFT and joint steps, as rows of a faceted plot. */
   const shading = (names) => names.flatMap((arm) =>
@@ -191,7 +191,7 @@ const plots = (() => {
       const beside = arm === data.study.reference ? [] : reference.map((row) => ({
         arm, what: "reference", step: row.rollout + shift, return: row.return}));
       const stops = (data.study.arms.find((one) => one.name === arm).stopped ?? []).map((stop) => ({
-        arm, what: "stop", step: stop.step, seed: stop.seed, reasons: stop.reasons.join(", "), at: 1}));
+        arm, what: "stop", step: stop.step, seed: stop.seed, reasons: stop.reasons.join(", ")}));
       return [...own.map(({arm: name, step, phase, rollout, seeds, return: mean, return_low, return_high, seed_min, seed_max,
         clear_rate}) => ({arm: name, what: "rollout", step, phase, rollout, seeds, return: mean, return_low, return_high,
         seed_min, seed_max, clear_rate})), ...beside, ...stops];
@@ -219,7 +219,7 @@ const plots = (() => {
             tooltip: tip("arm", "step", "rollout", "phase", "return", "return_low", "return_high", "seed_min", "seed_max", "clear_rate", "seeds")}},
           {transform: only("stop"), mark: {type: "rule", color: colour("bad"), strokeWidth: 1.5}, encoding: {x}},
           {transform: only("stop"), mark: {type: "point", shape: "cross", size: 90, angle: 45, color: colour("bad"), filled: true},
-            encoding: {x, y: y("at"), tooltip: tip("arm", "seed", "step", "reasons")}},
+            encoding: {x, y: {value: 4}, tooltip: tip("arm", "seed", "step", "reasons")}},
         ]);
       }, () => rows("trajectories"));
     one.chosen = page.arms.length > 16;
@@ -376,7 +376,7 @@ const plots = (() => {
   function cost() {
     plot(section("cost"), "cost", "CPU seconds by stage", "Of the runs that made these results.", (across) => ({
       data: {values: spent()}, width: across - 110, height: {step: 22}, mark: {type: "bar", stroke: colour("paper")}, encoding: {
-        y: {field: "stage", type: "nominal", sort: "-x", title: null}, x: quantity("cpu_seconds", "CPU seconds", {stack: "zero"}),
+        y: {field: "stage", type: "nominal", sort: "-x", title: null}, x: quantity("cpu_seconds", "CPU seconds", {stack: "zero", axis: {tickCount: 8}}),
         color: {field: "category", type: "nominal", title: null, sort: CATEGORIES, legend: {orient: "bottom", columns: across < 600 ? 3 : 7},
           scale: {domain: CATEGORIES, range: [...palette(), colour("line")]}},
         tooltip: tip("stage", "category", "cpu_seconds")}}), spent);
