@@ -39,7 +39,7 @@ SMALL: dict[str, Any] = {
 def small(study: dict[str, Any]) -> dict[str, Any]:
     """The bundled study at the smallest size; its arms keep their names, rows and schedules."""
     made = {key: value for key, value in study.items() if key != "numerics"} | SMALL
-    made["knowledge"] = study["knowledge"] | {"trials": 12, "exploration": {"episodes": 40}}
+    made["knowledge"] = study["knowledge"] | {"trials": 12, "exploration": {"episodes": 8}}
     bounds = {"teacher_clears_min": 0.5, "base_clears_max": 0.5, "wrong_rules_clears_max": 0.5, "episodes": 16}
     made["base"] = {"prebuilt": "prebuilt/dipwheel", "gate": bounds}
     made["harvests"] = {name: one | {"episodes": 8} for name, one in study["harvests"].items()}

@@ -9,11 +9,15 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from commands import Line, blocks, commands, exceptions, hidden
 from typer.testing import CliRunner
+
+from internalize.forkserver import ADDRESS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PARTS = (
@@ -31,10 +35,11 @@ PARTS = (
 )
 LINES = commands(REPOSITORY)
 EXEMPT = exceptions(Path(__file__).with_name("not_run.yaml"))
-LARGEST = 21
+LARGEST = 22
 """Commands in not_run.yaml: it may shrink without a word, and must not grow without one."""
 OWN_PROCESS = ("replay", "numerics", "harness", "convert")
-"""Commands that load Megatron or play: they leave no trace in the process of the tests."""
+"""Commands that load Megatron or play: they leave no trace in the process of the tests, and are forked from one that
+has imported it already."""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +67,22 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     study = re.sub(r"^  own_turns_labelled:", lambda match: f"{rows}\n{match[0]}", study, count=1, flags=re.M)
     retention = added("docs/checkpoints.md", "retention: {keep_last: 2, keep_every: 5, keep_published: true}")
     (root / "my-study.yaml").write_text(f"{retention}{study}{arms}\n")
+    (root / "other").mkdir()  # another run of the study, equal to this one
+    for part in ("results", "store"):
+        (root / "other" / part).symlink_to(root / part)
     return root
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The address of a fork server, as a local run has one."""
+    with tempfile.TemporaryDirectory(prefix="iz-", dir="/tmp") as folder:  # short: a socket's path
+        address = Path(folder) / "own" / "jobs"
+        address.parent.mkdir()
+        command = [sys.executable, "-P", "-m", "internalize.forkserver", str(address)]
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment()) as process:
+            yield str(address)
+            process.terminate()
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +112,7 @@ def environment() -> dict[str, str]:
     return os.environ | threads | {"PYTHONPATH": str(REPOSITORY / "src"), "PATH": path}
 
 
-def run(command: str, folder: Path) -> tuple[int, str]:
+def run(command: str, folder: Path, server: str) -> tuple[int, str]:
     """Runs a command in `folder`; its exit status and what it printed."""
     words = shlex.split(command)
     if words[0] == "internalize" and words[1] not in OWN_PROCESS:
@@ -108,23 +128,27 @@ def run(command: str, folder: Path) -> tuple[int, str]:
     if words[0] == "make" and "-n" not in words:  # everything is installed
         made = [f"{sys.prefix}/installed", f"{sys.prefix}/installed-dev"]
         words[1:1] = [f"VENV={sys.prefix}", *(word for path in made for word in ("-o", path))]
+    variables = environment()
     if words[0] == "internalize":
-        words[:1] = [sys.executable, "-m", "internalize.cli"]
+        words[:1] = [sys.executable, "-m", "internalize"]
+        variables[ADDRESS] = server
     done = subprocess.run(
-        words, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        words, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     return done.returncode, done.stdout
 
 
 @pytest.mark.parametrize("line", LINES, ids=[f"{one.page}:{one.number}" for one in LINES])
-def test_command(line: Line, checkout: Path, done: dict[str, tuple[int, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command(
+    line: Line, checkout: Path, server: str, done: dict[str, tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     exempt = EXEMPT.get(line.command)
     command = line.command if exempt is None else exempt.instead
     if not command:
         return
     monkeypatch.chdir(checkout)
     if command not in done:
-        done[command] = run(command, checkout)
+        done[command] = run(command, checkout, server)
     status, said = done[command]
     assert status == 0, f"{line.page}:{line.number}: {command}\n{said[-3000:]}"
 
