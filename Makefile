@@ -2,7 +2,7 @@
 # make study ARMS="none recite"     run some arms
 # make study CONFIG=my-study.yaml   run another study
 # make test                         what CI runs
-# make docs                        redraw the pictures in docs/dag
+# make docs                         the documentation as a site in site/, after writing what it takes from the code
 # make slurm-demo                   a small study on a real Slurm of four make-believe GH200 nodes on this machine
 # make clean                        remove caches and results; the store, which holds everything computed, stays
 
@@ -36,14 +36,16 @@ lint: $(VENV)/installed-dev
 	$(BIN)/snakemake --lint
 
 docs: $(VENV)/installed
+	@$(PIP) install --editable '.[docs]'
 	$(BIN)/internalize docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 slurm-demo: $(VENV)/installed
 	@$(PIP) install --editable '.[cluster]'
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/slurm-demo.sh
 
 clean:
-	rm -rf results logs .snakemake .mypy_cache .ruff_cache .pytest_cache
+	rm -rf results logs site .snakemake .mypy_cache .ruff_cache .pytest_cache
 
 $(BIN)/python:
 	@echo "creating $(VENV) with $(PYTHON)"

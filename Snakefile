@@ -4,6 +4,8 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
+from internalize import forkserver
+from internalize.costs.terms import terms_of
 from internalize.errors import UserError
 from internalize.workflow import Plan, prepare_environment
 
@@ -11,11 +13,11 @@ repository = Path(str(workflow.current_basedir))  # also right when another Snak
 prepare_environment(repository)
 try:
     plan = Plan.from_config(config, repository, workflow.overwrite_configfiles)
+    terms_of(plan).export()
 except UserError as error:
     raise WorkflowError(str(error)) from None
 
 
-plan.export_terms()
 if plan.placing.prefix():  # on a cluster, jobs start through a launcher (profiles/README.md)
     shell.prefix(plan.placing.prefix())
 
@@ -37,11 +39,16 @@ localrules:
 
 
 onstart:
+    from internalize.costs.verdict import check_budget
+
     try:
-        plan.check_budget()
+        check_budget(plan)
     except UserError as error:
         raise WorkflowError(str(error)) from None
     plan.log("launched")
+    if plan.placing.site is None:  # jobs run on this machine
+        forkserver.start()
+    logger.info("", extra={"study": (config, repository, workflow.overwrite_configfiles)})  # for the bars
 
 
 rule all:

@@ -21,5 +21,5 @@ rule archive:
         " --folder results/archive --threads {threads}"
         " --input knowledge={input.knowledge} --input base={input.base} --input gate={input.gate}"
         " --input report={input.report} --input 'rows.={input.rows}' --input 'harvest.={input.harvest}'"
-        " --input 'convert.={input.convert}'"
+        " --input 'game={input.game}' --input 'convert.={input.convert}'"
         " --input 'evals.={input.evals}' --input 'step.*={input.segments}' > {log} 2>&1"

@@ -35,3 +35,23 @@ rule graphs:
         code=plan.code("graphs"),
     shell:
         "internalize graphs --spec {params.spec:q} --folder results > {log} 2>&1"
+
+
+# The page that people open; it reads the store. `spec` is a hash of its own files, which `code` does not see.
+rule page:
+    input:
+        report="results/receipts/report.json",
+        archive="results/receipts/archive.json",
+    output:
+        report("results/report/index.html", category="Study", labels={"page": "what happened"}),
+    log:
+        "logs/page.log",
+    conda:
+        "../envs/cpu.yaml"
+    resources:
+        **plan.resources("page"),
+    params:
+        spec=plan.spec("page"),
+        code=plan.code("page"),
+    shell:
+        "internalize page --output {output} > {log} 2>&1"

@@ -41,7 +41,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 def terms(reserve: float = 0.0, **limits: float) -> Terms:
-    return Terms("s", limits, MODEL.plain(), {"segment": 2.0, "evals": 2.0}, reserve)
+    return Terms(
+        "s", limits, MODEL.plain(), {"segment a": 2.0, "segment b": 2.0, "segment c": 2.0, "evals": 2.0}, reserve
+    )
 
 
 def previous(step: int = 2, phase: str = "sft") -> Receipt:

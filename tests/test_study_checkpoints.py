@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from internalize.errors import StudyError
+from internalize.inputs import segment_path
+from internalize.schedule import own_steps
 from internalize.study import load_study
 from internalize.study_checkpoints import Convert, Retention
 from internalize.workflow import Plan
@@ -26,12 +29,38 @@ PHASES = ["sft", "sft", "rl", "rl", "sft"]
     ],
 )
 def test_steps_to_convert(steps: object, last: int, chosen: list[int]) -> None:
-    assert Convert(steps=steps).chosen(PHASES, last) == chosen  # type: ignore[arg-type]
+    assert Convert(steps=steps).chosen(range(last + 1), PHASES) == chosen  # type: ignore[arg-type]
 
 
 def test_a_warm_up_may_be_the_whole_arm() -> None:
-    assert Convert(steps="warmup").chosen(["sft"] * 3, 2) == [0, 1, 2]
-    assert Convert(steps="warmup").chosen(["rl", "sft"], 1) == []
+    assert Convert(steps="warmup").chosen(range(3), ["sft"] * 3) == [0, 1, 2]
+    assert Convert(steps="warmup").chosen(range(2), ["rl", "sft"]) == []
+
+
+def test_a_continuing_arm_converts_its_own_steps_only(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    more = "arms.further={continues: recite, schedule: {type: none}, steps: 2, note: goes on}"
+    plan = Plan(load_study(repository / "config/mini.yaml", set=(more, "convert.steps=all")), repository)
+    own = own_steps(plan.arms["further"])
+    assert own.start == plan.arms["recite"].steps
+    assert {seed: list(own) for seed in plan.arms["further"].seeds} == {
+        seed: steps for (arm, seed), steps in plan.published().items() if arm == "further"
+    }
+    read = plan.convert_inputs(SimpleNamespace(arm="further", seed="0", step=f"{own.start:04d}"))
+    assert read["segment"] == segment_path("further", 0, own.start, own.stop - 1)
+
+
+def test_an_arm_that_the_budget_stopped_converts_what_it_has(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = Plan(load_study(repository / "config/mini.yaml", set=("convert.steps=last",)), repository)
+    monkeypatch.setattr(plan._segments, "budget_end", lambda arm, seed: 1 if arm.name == "recite" else None)
+    assert plan.published()["recite", 0] == [1]
+    read = plan.convert_inputs(SimpleNamespace(arm="recite", seed="0", step="0001"))
+    assert read["segment"] == segment_path("recite", 0, 0, 1)
 
 
 def test_retention_is_a_union_of_reasons() -> None:
@@ -51,11 +80,9 @@ def test_both_are_off_by_default_and_part_of_no_step(
     asked = ("convert={steps: all, dtype: keep, shard_gb: 0.5}", "retention={keep_last: 1}")
     full = Plan(load_study(repository / "config/mini.yaml", set=asked), repository)
     assert plain.conversions() == []
-    assert full.targets() == [*plain.targets(), *full.conversions()]
+    assert set(full.targets()) == {*plain.targets(), *full.conversions()}
     arm = plain.arms["recite"]
     assert full.conversions()[-4:-2] == [f"results/receipts/convert/recite/seed0/step000{i}.json" for i in (0, 1)]
-    from types import SimpleNamespace
-
     wanted = SimpleNamespace(arm=arm.name, seed="0", first="0", last="1", step="0001")
     assert plain.spec("segment")(wanted) == full.spec("segment")(wanted)
     assert full.spec("convert")(wanted) == '{"dtype":"keep","shard_bytes":500000000}'

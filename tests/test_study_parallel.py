@@ -42,6 +42,10 @@ def test_a_step_depends_on_sizes_and_not_on_what_runs_them(repository: Path) -> 
     assert one[0]["parallel"]["runs"]["runtime"] == "torchrun"
     two = specs_of(repository, "defaults.parallel={tensor: 2, runtime: torchrun}")[1]
     assert two == plain | {"parallel": {"tensor": 2}}
+    half = specs_of(repository, "defaults.parallel={precision: bf16}")
+    assert half[1] == plain | {"parallel": {"precision": "bf16"}}
+    assert half[0]["parallel"]["runs"]["precision"] == "bf16"
+    assert "precision" not in one[0]["parallel"]["runs"], "specs of older studies stay as they are"
     ray = specs_of(repository, "defaults.parallel={tensor: 2, runtime: torchrun}", "arms.recite.parallel.runtime=ray")
     assert ray[1] == plain | {"parallel": {"tensor": 2, "engines": 2}}, "an arm overrides key by key"
 

@@ -33,9 +33,9 @@ from internalize.store import Store
 ENVIRONMENT = "INTERNALIZE_ACCOUNT"
 """Variable in which the workflow tells its jobs the terms, as JSON."""
 SPENT = "spent"
-NOT_ENTRIES = frozenset({SPENT, "leases", "scratch"})
+NOT_ENTRIES = frozenset({SPENT, "leases", "scratch", "running", "log"})
 MARKS = Path("results/budget")
-AFTER_THE_ARMS = frozenset({"evals", "evals_base", "report", "convert", "archive"})
+AFTER_THE_ARMS = frozenset({"evals", "report", "convert", "archive"})
 """Stages that money is kept back for, and that are not stopped: without them the committed steps say nothing."""
 BEAT = 60.0
 SILENT = 5 * BEAT
@@ -99,8 +99,8 @@ class Account(Purse):
 
     def __init__(self, terms: Terms, store: Store, stage: str, name: str) -> None:
         self.terms, self.store, self.stage, self.name = terms, store, stage, name
-        arm = name.split("/")[0]
-        self.nodes = terms.nodes.get(f"segment {arm}", terms.nodes.get(stage, 1.0))
+        job = f"segment {name.split('/')[0]}" if stage == "segment" else stage
+        self.nodes = terms.nodes[job]
         self.folder = store.root / SPENT / terms.study
         self.path = self.folder / f"{time.time_ns()}-{os.getpid()}.json"
         self.model = CostModel(**terms.model) if terms.model else None

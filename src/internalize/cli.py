@@ -10,7 +10,16 @@ from typing import Annotated
 
 import typer
 
-from internalize import cli_archive, cli_checkpoints, cli_control, cli_harness, cli_plan, cli_record
+from internalize import (
+    cli_archive,
+    cli_checkpoints,
+    cli_control,
+    cli_harness,
+    cli_plan,
+    cli_record,
+    cli_report,
+    cli_status,
+)
 from internalize.cli_common import CodeOption, InputOption, OutputOption, SpecOption, StoreOption, read_spec, say
 from internalize.cluster import commands as cli_cluster
 from internalize.errors import UserError
@@ -55,11 +64,13 @@ def gates(
     store: StoreOption = Path("store"),
 ) -> None:
     """Run a study's numeric gates, one receipt each (called by a rule)."""
+    from internalize.budget import spending
     from internalize.numerics.stage import run_gates
     from internalize.store import Store
 
     one_thread()
-    run_gates(read_spec(spec), code, named_inputs(input or []), folder, Store(store), say)
+    with spending(Store(store), "numerics", "numerics"):
+        run_gates(read_spec(spec), code, named_inputs(input or []), folder, Store(store), say)
 
 
 @app.command()
@@ -194,7 +205,11 @@ def forget(
             typer.echo(f"set aside: {path}")
 
 
-for commands in (cli_plan, cli_control, cli_checkpoints, cli_harness, cli_cluster, cli_record, cli_archive):
+COMMANDS = (
+    *(cli_plan, cli_control, cli_status, cli_checkpoints, cli_harness),
+    *(cli_cluster, cli_record, cli_archive, cli_report),
+)
+for commands in COMMANDS:
     commands.register(app)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from internalize.archive.layout import MODELS
 from internalize.cli_common import CodeOption, InputOption, OutputOption, SpecOption, StoreOption, read_spec, say
 from internalize.errors import UserError
 from internalize.inputs import named_inputs
@@ -34,10 +35,12 @@ def archive(
 ) -> None:
     """Pack the study into an archive (called by the rules); a run with unchanged results is not packed again."""
     from internalize.archive.job import run_archive
+    from internalize.budget import spending
     from internalize.store import Store
 
-    settings = read_spec(spec)
-    run_archive(settings, code, named_inputs(input or []), output, folder, Store(store), say, threads)
+    settings, payloads = read_spec(spec), Store(store)
+    with spending(payloads, "archive", "archive"):
+        run_archive(settings, code, named_inputs(input or []), output, folder, payloads, say, threads)
 
 
 def verify(
@@ -48,7 +51,7 @@ def verify(
     """Check every file of an archive against its manifests, and the chain of receipts; status 1 says no."""
     from internalize.archive.verify import verify as check
 
-    problems = check(folder, threads, say, models or folder.with_name("models"))
+    problems = check(folder, threads, say, models or _beside(folder))
     for problem in problems:
         typer.echo(f"{problem.path}: {problem.what}")
     typer.echo(f"{len(problems)} problems" if problems else "whole: every file and every receipt is as it should be")
@@ -100,6 +103,11 @@ def publish(
 
     if dry_run == (to is not None):
         raise UserError("say what to do", expected="either --dry-run or --to hub", got="both" if dry_run else "neither")
-    options = Options(to, dataset, models or folder.with_name("models"), private, tuple(allow or ()), files_a_commit)
+    options = Options(to, dataset, models or _beside(folder), private, tuple(allow or ()), files_a_commit)
     for line in send(folder, options, say, seconds):
         typer.echo(line)
+
+
+def _beside(folder: Path) -> Path:
+    """Where the models of an archive are looked for; the archive may be called `.`."""
+    return folder.resolve().parent / MODELS

@@ -77,9 +77,8 @@ def prune(
             fix="add `retention: {keep_last: 2, keep_every: 5, keep_published: true}`, or --set retention.keep_last=2",
         )
     plan = Plan(loaded, Path.cwd())
-    published = {(arm.name, seed): plan.converted_steps(arm, seed) for arm in plan.arms.values() for seed in arm.seeds}
     kept = Store(store)
-    decisions = retention.decide(loaded.retention, results, kept, published)
+    decisions = retention.decide(loaded.retention, results, kept, plan.published())
     if not dry_run:
         decisions = retention.prune(decisions, kept, step_receipts(results))
     freed = 0

@@ -1,4 +1,4 @@
-"""`internalize rerun`, `status`, `cancel`, `unlock`: steering a study that runs or has run.
+"""`internalize rerun`, `cancel`, `unlock`: steering a study that runs or has run.
 
 Invariant: each has `--dry-run`, which changes nothing; each touches only processes and Slurm jobs of this user that
 belong to this working directory.
@@ -6,6 +6,7 @@ belong to this working directory.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,8 +36,6 @@ PrefixOption = Annotated[
     str | None, typer.Option("--prefix", help="job-name prefix; default: slurm-jobname-prefix of profiles/slurm")
 ]
 SlurmOption = Annotated[bool, typer.Option("--slurm/--no-slurm", help="look into the Slurm queue")]
-WIDTH = 140
-"""Columns of a board that goes into a file or a pipe."""
 EXTRA = {"allow_extra_args": True, "ignore_unknown_options": False}
 
 
@@ -64,7 +63,7 @@ def rerun(
     from internalize.control.selection import Wish, select
     from internalize.store import Store
 
-    plan, driver = _plan(study, arms, set, steps_per_job, profile, tuple(context.args))
+    plan, driver = plan_and_driver(study, arms, set, steps_per_job, profile, tuple(context.args))
     chosen = select(
         Wish(arm, seed, first if first is not None else _first(plan, arm), only, stage, rows), plan, Store(store)
     )
@@ -74,50 +73,6 @@ def rerun(
     status = perform(chosen, driver, Store(store), say)
     if status:
         raise typer.Exit(status)
-
-
-def status(
-    study: StudyOption = None,
-    arms: ArmsOption = None,
-    set: SetOption = None,
-    steps_per_job: StepsOption = None,
-    profile: ProfileOption = "local",
-    prefix: PrefixOption = None,
-    watch: Annotated[bool, typer.Option("--watch", help="look again and again until nothing runs")] = False,
-    every: Annotated[float, typer.Option("--every", help="seconds between looks", min=0.5)] = 5.0,
-    store: StoreFolder = Path("store"),
-    dry_run: DryOption = False,
-) -> None:
-    """Show every arm and step: done, running, queued, failed; live jobs, time left, the last errors."""
-    import time
-
-    from rich.console import Console
-    from rich.live import Live
-
-    from internalize.control import slurm
-    from internalize.control.board import render
-    from internalize.control.status import look
-    from internalize.store import Store
-
-    plan, driver = _plan(study, arms, set, steps_per_job, profile)
-    prefix = prefix or _prefix(driver)
-    if dry_run:
-        typer.echo(f"reads: {store}, results/receipts, results/budget, .snakemake/log, /proc")
-        typer.echo(f"calls: {' '.join(slurm.command())}" if slurm.present() else "calls: nothing (no Slurm here)")
-        return
-    console = Console()
-    console = console if console.is_terminal else Console(width=WIDTH)
-    if not watch:
-        console.print(render(look(plan, Store(store), Path(), prefix)), soft_wrap=False)
-        return
-    with Live(console=console, auto_refresh=False) as live:
-        while True:
-            # receipts may have appeared that cut an arm short: the plan is made anew
-            board = look(_plan(study, arms, set, steps_per_job, profile)[0], Store(store), Path(), prefix)
-            live.update(render(board), refresh=True)
-            if not board.live:
-                return
-            time.sleep(every)
 
 
 def cancel(
@@ -165,7 +120,7 @@ def unlock(
 
     home = repository()
     driver = Driver(home, config_of(study, arms, set, steps_per_job), profile)
-    chosen_prefix = prefix or _prefix(driver)
+    chosen_prefix = prefix or prefix_of(driver)
     if dry_run:
         now = stop.live(Path(), chosen_prefix, use_slurm)
         for line in now.lines():
@@ -182,17 +137,14 @@ def unlock(
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
     app.command(context_settings=EXTRA)(rerun)
-    app.command()(status)
     app.command()(cancel)
     app.command()(unlock)
 
 
-def _prefix(driver: Driver) -> str | None:
+def prefix_of(driver: Driver) -> str | None:
     """`slurm-jobname-prefix` of the profile, or of profiles/slurm."""
-    from internalize.control.drive import profile_settings
-
-    for name in (driver.profile, "slurm"):
-        found = profile_settings(name, driver.repository).get("slurm-jobname-prefix")
+    for one in (driver, replace(driver, profile="slurm")):
+        found = one.settings().get("slurm-jobname-prefix")
         if found:
             return str(found)
     return None
@@ -202,12 +154,12 @@ def _slurm_prefix() -> str | None:
     from internalize.control.drive import Driver
 
     try:
-        return _prefix(Driver(repository(), {}, "slurm"))
+        return prefix_of(Driver(repository(), {}, "slurm"))
     except UserError:
         return None
 
 
-def _plan(
+def plan_and_driver(
     study: str | None,
     arms: str | None,
     set: list[str] | None,
@@ -219,13 +171,13 @@ def _plan(
     from internalize.control.drive import Driver, profile_config
     from internalize.workflow import Plan
 
-    home = repository()
-    config = {**profile_config(profile, home), **config_of(study, arms, set, steps)}
-    return Plan.from_config(config, home), Driver(home, config, profile, extra)
+    driver = Driver(repository(), {}, profile, extra)
+    config = {**profile_config(driver.settings()), **config_of(study, arms, set, steps)}
+    return Plan.from_config(config, driver.repository), replace(driver, config=config)
 
 
 def _first(plan: Plan, arm: str | None) -> int:
-    from internalize.control.selection import own_steps
+    from internalize.schedule import own_steps
 
     return own_steps(plan.arms[arm]).start if arm in plan.arms else 0
 

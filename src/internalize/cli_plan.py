@@ -95,13 +95,17 @@ def lanes(
 
 
 def docs(
-    folder: Annotated[Path, typer.Option("--folder", help="where the pictures go")] = Path("docs/dag"),
+    context: typer.Context,
+    folder: Annotated[Path, typer.Option("--folder", help="folder of the documentation")] = Path("docs"),
 ) -> None:
-    """Draw the study files of this repository for docs/dag (called by `make docs`)."""
+    """Write what is taken from the code: the schema, docs/reference and docs/dag (called by `make docs`)."""
+    from internalize.manual.pages import write_references
     from internalize.report.dag_pages import write_pages
+    from internalize.study import write_schema
 
-    for path in write_pages(repository(), folder):
-        typer.echo(f"drawn: {path}")
+    write_schema(repository() / "config" / "study.schema.json")
+    for path in [*write_references(context.find_root().command, folder), *write_pages(repository(), folder / "dag")]:
+        typer.echo(f"written: {path}")
 
 
 def register(app: typer.Typer) -> None:

@@ -28,7 +28,8 @@ class UserError(Exception):
         self.fix = fix
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.what, self.where, self.expected, self.got, self.fix))
+        """Whole, whatever a subclass's constructor takes: pickle adds the attributes to the bare error."""
+        return (_bare, (type(self), self.args), self.__dict__)
 
     def __str__(self) -> str:
         lines = [f"{self.title}: {self.what}"]
@@ -43,8 +44,8 @@ class UserError(Exception):
         return "\n".join(lines)
 
 
-def _rebuild(kind: type[UserError], what: str, where: str, expected: str, got: str, fix: str) -> UserError:
-    return kind(what, where=where, expected=expected, got=got, fix=fix)
+def _bare(kind: type[UserError], args: tuple[object, ...]) -> UserError:
+    return kind.__new__(kind, *args)
 
 
 class StudyError(UserError):

@@ -19,13 +19,14 @@ from pathlib import Path
 
 from internalize.errors import MissingPayload, UserError
 
+RECEIPTS = "results/receipts"
 SEGMENT = re.compile(r"(?P<arm>[^/]+)/seed(?P<seed>\d+)/steps(?P<first>\d{4})-(?P<last>\d{4})/step\d{4}\.json$")
 """Where the receipts of a segment lie: a folder of its own, so that no other segment ever overwrites them."""
 
 
-def segment_receipt(arm: str, seed: int | str, first: int, last: int) -> str:
-    """Path, below `arms/`, of the receipt of a segment's last step; those of its others lie beside it."""
-    return f"{arm}/seed{seed}/steps{first:04d}-{last:04d}/step{last:04d}.json"
+def segment_path(arm: str, seed: int | str, first: int, last: int) -> str:
+    """Where the receipt of a segment's last step lies; those of its other steps lie beside it."""
+    return f"{RECEIPTS}/arms/{arm}/seed{seed}/steps{first:04d}-{last:04d}/step{last:04d}.json"
 
 
 def named_inputs(words: Sequence[str]) -> dict[str, Path]:

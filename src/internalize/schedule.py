@@ -21,6 +21,12 @@ def phases(arm: Arm) -> list[Phase]:
     return [*arm.inherited, *own_phases(arm)]
 
 
+def own_steps(arm: Arm) -> range:
+    """The numbers of the arm's own steps; those before them belong to the arm that it continues."""
+    before = len(arm.inherited)
+    return range(before, before + arm.steps)
+
+
 def own_phases(arm: Arm) -> list[Phase]:
     """The phases of the arm's own steps; its schedule counts from the first of them."""
     return [phase_at(arm.schedule, step) for step in range(arm.steps)]

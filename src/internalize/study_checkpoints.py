@@ -6,6 +6,7 @@ and how long it lies there, never what is trained.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -30,22 +31,22 @@ class Convert(Settings):
         """What one conversion depends on."""
         return {"dtype": self.dtype, "shard_bytes": int(self.shard_gb * 1e9)}
 
-    def chosen(self, phases: Sequence[str], last: int) -> list[int]:
+    def chosen(self, steps: Sequence[int], phases: Sequence[str]) -> list[int]:
         """The steps to convert of an arm.
 
         Args:
-            phases: of each step.
-            last: the last step that has a checkpoint; -1 when there is none.
+            steps: its own steps that have a checkpoint, ascending.
+            phases: of every step from 0 on.
         """
-        steps = list(range(last + 1))
-        if self.steps == "all":
-            return steps
-        if self.steps == "last":
-            return steps[-1:]
-        if self.steps == "warmup":
-            sft = next((step for step, phase in enumerate(phases) if phase != "sft"), len(phases))
-            return steps[:sft]
-        return [step for step in sorted(set(self.steps)) if step <= last]
+        match self.steps:
+            case "all":
+                return list(steps)
+            case "last":
+                return list(steps[-1:])
+            case "warmup":
+                return list(itertools.takewhile(lambda step: phases[step] == "sft", steps))
+            case named:
+                return [step for step in steps if step in named]
 
 
 class Retention(Settings):

@@ -22,6 +22,8 @@ GATES: tuple[GateName, ...] = ("attention", "delta", "engine", "logprobs", "mome
 Tolerance = Annotated[float, Field(ge=0)]
 Lengths = Annotated[list[Count], Field(min_length=1)]
 Dtype = Literal["float32", "bfloat16", "float16"]
+SHAPE = {"tensor", "sequence_parallel", "precision"}
+"""Keys of an arm's `parallel` that the gates `engine` and `logprobs` run with, besides one rank in fp32."""
 
 
 class AttentionNumerics(Settings):
@@ -132,10 +134,27 @@ def numerics_specs(study: Study, gates: Iterable[GateName] | None = None) -> dic
     """Gate -> its spec; those of the study unless `gates` names others."""
     numerics = study.numerics or Numerics()
     wanted = chosen_gates(study.numerics) if gates is None else list(gates)
-    return {gate: {"gate": gate, **_spec(numerics, gate), "versions": library_versions()} for gate in wanted}
+    trainers = _trainers(study) if {"engine", "logprobs"} & {*wanted} else []
+    versions = library_versions()
+    return {gate: {"gate": gate, **_spec(numerics, gate, trainers), "versions": versions} for gate in wanted}
 
 
-def _spec(numerics: Numerics, gate: GateName) -> dict[str, Any]:
+def _spec(numerics: Numerics, gate: GateName, trainers: list[dict[str, Any]]) -> dict[str, Any]:
     section: Settings = getattr(numerics, gate)
-    kernels = ("attention", "delta")
-    return {**section.plain(), **({"device": numerics.device} if gate in kernels else {})}
+    spec = section.plain()
+    if gate in ("attention", "delta"):
+        spec["device"] = numerics.device
+    if gate in ("engine", "logprobs") and trainers:
+        spec["trainers"] = trainers
+    return spec
+
+
+def _trainers(study: Study) -> list[dict[str, Any]]:
+    """What the study's arms train with, as far as it is not one rank in fp32: each shape once, in one stage (which cuts
+    between layers, not through them)."""
+    from internalize.study import runnable_arms  # the study holds this section
+
+    shapes = [
+        arm.parallel.model_dump(mode="json", exclude_defaults=True, include=SHAPE) for arm in runnable_arms(study)
+    ]
+    return [shape for at, shape in enumerate(shapes) if shape and shape not in shapes[:at]]

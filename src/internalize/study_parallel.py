@@ -21,6 +21,7 @@ DECISIVE = (
     "micro_batch_tokens",
     "sequence_parallel",
     "distributed_optimizer",
+    "precision",
     "engines",
 )
 """Keys that the bits of a result depend on: they decide in which order floats are added."""
@@ -43,6 +44,8 @@ class Parallel(Settings):
     """Norms split along the sequence; needs CUDA and Transformer Engine."""
     distributed_optimizer: bool = False
     """Adam moments split over replicas; needs CUDA."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Of weights and activations; with `bf16` the optimizer keeps master weights and moments in fp32."""
     runtime: Literal["inline", "torchrun", "ray"] = "inline"
     """`inline`: in the process of the segment; `torchrun`: ranks on this machine (or on all of a Slurm job);
     `ray`: ranks and engines over the nodes of an allocation."""
@@ -60,9 +63,20 @@ class Parallel(Settings):
         return self.tensor * self.pipeline * self.data
 
     @property
+    def devices(self) -> int:
+        """GPUs: one a rank; with engines of their own beside them as many more, or no more than there are engines where
+        both take turns."""
+        engines = self.engine_count or 0
+        return self.ranks + engines if self.placement == "split" else max(self.ranks, engines)
+
+    @property
     def engine_count(self) -> int | None:
         """Engine processes; None: the engine is in the segment's process."""
         return (self.engines or self.ranks) if self.runtime == "ray" else None
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values; a key that came later than the first studies only where it is not the default."""
+        return super().plain() if self.precision != "fp32" else self.model_dump(mode="json", exclude={"precision"})
 
     def decides(self) -> dict[str, Any]:
         """What a step's bits depend on, as far as it differs from one rank and one engine."""

@@ -6,47 +6,50 @@ one writes nothing but the fingerprint cache.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from internalize import budget, runlog, specs, specs_archive
-from internalize.arms.settings import step_settings
+from internalize import runlog, specs, specs_archive
 from internalize.base.prebuilt import prebuilt_digest
 from internalize.cluster.placement import Placing
 from internalize.cluster.site import Site
-from internalize.configfile import words_of
+from internalize.configfile import found, read_config
 from internalize.errors import UserError
 from internalize.files import canonical_json, read_json
 from internalize.fingerprint import Fingerprints
-from internalize.inputs import segment_receipt
-from internalize.schedule import phases
+from internalize.inputs import RECEIPTS, segment_path
+from internalize.plan_segments import Cut, Segments
+from internalize.report.assets import static_digest
+from internalize.schedule import own_steps, phases
 from internalize.stages import STAGES
 from internalize.study import Study, load_study, runnable_arms
 from internalize.study_arms import Arm
 from internalize.study_base import HubBase
 from internalize.study_checkpoints import Convert
 from internalize.study_checks import check_parallel
-from internalize.study_errors import nearest
 from internalize.study_games import ArcGame
-from internalize.study_harness import Played
 from internalize.study_numerics import chosen_gates, numerics_specs
 from internalize.study_rows import harvest_of, parent_of
 from internalize.study_yaml import Source
 
-RECEIPTS = "results/receipts"
-DEFAULT_STUDY = "config/bundled.yaml"
-CONFIG_KEYS = ("study", "arms", "set", "steps_per_job", "site")
 SEGMENT_MODULE = "internalize.arms.segment"
 GRAPHS_MODULE = "internalize.report.graphs"
 ARCHIVE_MODULE = "internalize.archive.job"
-MODULES = {**STAGES, "segment": SEGMENT_MODULE, "graphs": GRAPHS_MODULE, "archive": ARCHIVE_MODULE}
+PAGE_MODULE = "internalize.report.page"
+MODULES = {
+    **STAGES,
+    "segment": SEGMENT_MODULE,
+    "graphs": GRAPHS_MODULE,
+    "archive": ARCHIVE_MODULE,
+    "page": PAGE_MODULE,
+}
 AGENT_MODULES = ("internalize.harness.cli_episode",)
 PICTURES = ("results/rulegraph.svg", "results/dag.svg")
 ARCHIVE_SUMS = "results/archive/MANIFEST.sha256"
+PAGE = "results/report/index.html"
 CACHE = Path(".snakemake/internalize-fingerprints.json")
 
 Inputs = dict[str, str | list[str]]
@@ -77,13 +80,12 @@ class Plan:
         self.study = study
         self.repository = repository
         self._codes: dict[str, str] = {}
-        self._ends: dict[tuple[str, int], list[tuple[int, int]]] = {}
         self.words = list(words)
-        self.steps_per_job = steps_per_job
         self.arms = {arm.name: arm for arm in runnable_arms(study)}
         if not self.arms:
             got = f"only arms with another status than {', '.join(study.run)}"
             raise UserError("no arm to run", where="arms", got=got, fix="name one: --config arms=...")
+        self._segments = Segments(study, steps_per_job, lambda: self.code("segment"))
         self.placing = Placing(site, self.arms)
         self._fingerprints = Fingerprints(cache=CACHE)
         shipped = study.base.prebuilt
@@ -107,24 +109,9 @@ class Plan:
             StudyError: the study is wrong.
             UserError: a config key is unknown or its value unusable, or see `Plan`.
         """
-        config = words_of(config, configfiles)
-        for key in config:
-            if key not in CONFIG_KEYS:
-                raise UserError(
-                    f"unknown config key `{key}`",
-                    where=f"--config {key}=...",
-                    expected=f"one of: {', '.join(CONFIG_KEYS)}",
-                    fix=nearest(key, CONFIG_KEYS),
-                )
-        per_job = config.get("steps_per_job")
-        if per_job is not None and (not isinstance(per_job, int) or isinstance(per_job, bool) or per_job < 1):
-            where = f"--config steps_per_job={per_job}"
-            raise UserError("`steps_per_job` has a wrong value", where=where, expected="a whole number from 1 on")
-        path = found(str(config.get("study", DEFAULT_STUDY)), repository)
-        study = load_study(path, arms=_words(config.get("arms")), set=_words(config.get("set")) or ())
-        given = {key: value for key, value in config.items() if key != "site"}
-        words = [f"{key}={' '.join(value) if isinstance(value, list) else value}" for key, value in given.items()]
-        return cls(study, repository, per_job, words, Site.from_config(config))
+        asked = read_config(config, configfiles, repository)
+        study = load_study(asked.study, arms=asked.arms, set=asked.overrides)
+        return cls(study, repository, asked.steps_per_job, asked.words, Site.from_config(config))
 
     def names(self) -> dict[str, str]:
         """Wildcard constraints: the arms, row sets and harvests of this study, and numbers."""
@@ -140,18 +127,8 @@ class Plan:
 
     def targets(self) -> list[str]:
         """Every receipt of the study, so that a deleted one comes back, and the pictures of the workflow."""
-        read = self.report_inputs(None)
-        listed = [path for paths in read.values() for path in ([paths] if isinstance(paths, str) else paths)]
-        return [
-            f"{RECEIPTS}/report.json",
-            f"{RECEIPTS}/archive.json",
-            ARCHIVE_SUMS,
-            *PICTURES,
-            *listed,
-            *self.numerics(),
-            *self._harvests(),
-            *self.conversions(),
-        ]
+        listed = flat(self.archive_inputs(None))
+        return [f"{RECEIPTS}/archive.json", ARCHIVE_SUMS, PAGE, *PICTURES, *listed, *self.numerics()]
 
     def log(self, event: str) -> None:
         """Notes in the store's log that the workflow was launched, finished or failed, with the words it was given."""
@@ -162,7 +139,7 @@ class Plan:
     # What determines a job
 
     def code(self, stage: str) -> str:
-        """Fingerprint of the code behind a stage (`segment`, `graphs`, or a key of `stages.STAGES`)."""
+        """Fingerprint of the code behind a stage (a key of `MODULES`)."""
         if stage not in self._codes:
             also = AGENT_MODULES if self._played_by_agent(stage) else ()
             self._codes[stage] = self._fingerprints.of(MODULES[stage], also)
@@ -180,11 +157,12 @@ class Plan:
             "harvest": lambda w: specs.harvest(study, w.harvest),
             "rows": lambda w: specs.rows(study, w.rows),
             "segment": lambda w: specs.segment(study, self.arms[w.arm], int(w.seed), int(w.first), int(w.last)),
-            "evals": lambda w: specs.evals(study, self._measured(self.arms[w.arm], int(w.seed))),
+            "evals": lambda w: specs.evals(study, [*self._segments.steps(self.arms[w.arm], int(w.seed))]),
             "evals_base": lambda w: specs.evals(study, [specs.BASE_STEP]),
             "convert": lambda w: (study.convert or Convert()).spec(),
             "report": lambda w: specs.report(study, self._reported()),
             "archive": lambda w: specs_archive.archive(study, self._reported()),
+            "page": lambda w: {"static": static_digest()},
             "graphs": lambda w: {"config": self.words, "jobs": self._jobs(), **self._pictured_gates()},
         }
         make = makers[job]
@@ -233,16 +211,16 @@ class Plan:
         """
         arm, first, last = self.arms[wildcards.arm], int(wildcards.first), int(wildcards.last)
         segments = self.segments(arm)
-        inside, part_end = self._part(arm, wildcards.seed, first, segments)
+        inside, part_end = self._segments.part(arm, wildcards.seed, first)
         if last > dict(segments).get(first, part_end):
             raise UserError(
                 f"arm `{arm.name}` has no segment of steps {first} to {last}",
                 expected=f"one of: {', '.join(f'{start} to {end}' for start, end in segments)}",
                 fix="see the arm's `steps`, and --config steps_per_job",
             )
-        before = [_segment_path(arm, wildcards.seed, start, end) for start, end in segments if end == first - 1]
-        if arm.continues is not None and first == len(arm.inherited):
-            before = self._segment_paths(self.arms[arm.continues], int(wildcards.seed))[-1:]
+        before = [segment_path(arm.name, wildcards.seed, start, end) for start, end in segments if end == first - 1]
+        if arm.continues is not None and first == own_steps(arm).start:
+            before = self._segments.paths(self.arms[arm.continues], int(wildcards.seed))[-1:]
         rows = arm.rows if specs.reads_rows(arm, first, last) else []
         return {
             **_shared("base", "knowledge", "gate"),
@@ -257,7 +235,7 @@ class Plan:
 
     def evals_inputs(self, wildcards: Any) -> Inputs:
         """Base and knowledge, and the arm's segments in order."""
-        segments = self._segment_paths(self.arms[wildcards.arm], int(wildcards.seed))
+        segments = self._segments.paths(self.arms[wildcards.arm], int(wildcards.seed))
         return {**_shared("base", "knowledge"), "segments": segments}
 
     def report_inputs(self, wildcards: Any) -> Inputs:
@@ -269,75 +247,76 @@ class Plan:
             **_shared("knowledge", "base", "gate"),
             "rows": [f"{RECEIPTS}/rows/{name}.json" for name in used],
             "evals": [f"{RECEIPTS}/evals/base.json", *evals],
-            "segments": [path for arm, seed in runs for path in self._segment_paths(arm, seed)],
+            "segments": [path for arm, seed in runs for path in self._segments.paths(arm, seed)],
         }
 
     def archive_inputs(self, wildcards: Any) -> Inputs:
-        """What the report reads, the report itself, the harvests behind the rows, and the model folders."""
+        """What the report reads and the report itself, with the game, the harvests and the row sets that all of that
+        was made from, and the model folders."""
         return {
             **self.report_inputs(wildcards),
             **_shared("report"),
-            "harvest": self._harvests(),
+            "game": self.game_receipt(),
+            "harvest": [f"{RECEIPTS}/harvest/{name}.json" for name in self.harvests()],
+            "rows": [f"{RECEIPTS}/rows/{name}.json" for name in self.row_sets()],
             "convert": self.conversions(),
         }
+
+    def row_sets(self) -> list[str]:
+        """The row sets that the arms use, each behind the one that it is cut from."""
+        ordered: dict[str, None] = {}
+        for name in sorted({name for arm in self.arms.values() for name in arm.rows}):
+            chain = [name]
+            while (parent := parent_of(self.study.rows[chain[0]])) is not None:
+                chain.insert(0, parent)
+            ordered |= dict.fromkeys(chain)
+        return list(ordered)
+
+    def harvests(self) -> list[str]:
+        """The harvests that these row sets are made from."""
+        used = (harvest_of(self.study.rows[name]) for name in self.row_sets())
+        return list(dict.fromkeys(name for name in used if name is not None))
 
     # Conversions
 
     def conversions(self) -> list[str]:
         """Receipts of the checkpoints that become model folders; none unless the study has `convert`."""
         return [
-            f"{RECEIPTS}/convert/{arm.name}/seed{seed}/step{step:04d}.json"
-            for arm in self.arms.values()
-            for seed in arm.seeds
-            for step in self.converted_steps(arm, seed)
+            f"{RECEIPTS}/convert/{arm}/seed{seed}/step{step:04d}.json"
+            for (arm, seed), steps in self.published().items()
+            for step in steps
         ]
 
-    def converted_steps(self, arm: Arm, seed: int) -> list[int]:
-        """The steps of an arm that become model folders."""
+    def published(self) -> dict[tuple[str, int], list[int]]:
+        """Arm and seed -> its steps that become model folders."""
+        return {(arm.name, seed): self._converted(arm, seed) for arm in self.arms.values() for seed in arm.seeds}
+
+    def _converted(self, arm: Arm, seed: int) -> list[int]:
         wanted = self.study.convert
-        return wanted.chosen(phases(arm), self._last_checkpoint(arm, seed)) if wanted is not None else []
+        return wanted.chosen(self._segments.checkpoints(arm, seed), phases(arm)) if wanted is not None else []
 
     def convert_inputs(self, wildcards: Any) -> Inputs:
         """Base, and the segment that the step belongs to.
 
         Raises:
-            UserError: the arm has no such step.
+            UserError: the arm has no such step, or it is not to be run.
         """
         arm, step = self.arms[wildcards.arm], int(wildcards.step)
-        for first, last in self.segments(arm):
+        for first, last in self.segments_to_run(arm, int(wildcards.seed)):
             if first <= step <= last:
-                return {**_shared("base"), "segment": _segment_path(arm, wildcards.seed, first, last)}
-        raise UserError(f"arm `{arm.name}` has no step {step}", expected=f"0 to {arm.steps - 1}")
+                return {**_shared("base"), "segment": segment_path(arm.name, wildcards.seed, first, last)}
+        own = own_steps(arm)
+        raise UserError(f"arm `{arm.name}` has no step {step}", expected=f"{own.start} to {own.stop - 1}")
 
     # Segments
 
-    def segments(self, arm: Arm) -> list[tuple[int, int]]:
+    def segments(self, arm: Arm) -> list[Cut]:
         """First and last step of each job of an arm."""
-        size = self.steps_per_job or arm.steps
-        start = len(arm.inherited)
-        end = start + arm.steps
-        return [(first, min(first + size, end) - 1) for first in range(start, end, size)]
+        return self._segments.of(arm)
 
-    def segments_to_run(self, arm: Arm, seed: int) -> list[tuple[int, int]]:
-        """The arm's segments, without those that would only pass on what the collapse guard stopped, nor those behind
-        the step at which the budget ran out.
-
-        Segments that an earlier run has passed through are kept, so that a finished study stays finished.
-        """
-        if (arm.name, seed) not in self._ends:
-            self._ends[arm.name, seed] = self._segments_to_run(arm, seed)
-        return self._ends[arm.name, seed]
-
-    def _segments_to_run(self, arm: Arm, seed: int) -> list[tuple[int, int]]:
-        segments = self.segments(arm)
-        end = self.budget_end(arm, seed)
-        if end is not None:
-            segments = [(first, min(last, end)) for first, last in segments if first <= end]
-        for position, (first, last) in enumerate(segments):
-            if self._stopped(arm, seed, first, last):
-                later = [_segment_path(arm, seed, *segment) for segment in segments[position + 1 :]]
-                return segments if any(Path(path).exists() for path in later) else segments[: position + 1]
-        return segments
+    def segments_to_run(self, arm: Arm, seed: int) -> list[Cut]:
+        """The same without what lies behind the collapse guard's stop or the end of the budget."""
+        return self._segments.to_run(arm, seed)
 
     def seeds_to_run(self, arm: Arm) -> list[int]:
         """The arm's seeds, without those that the budget stopped before their first step."""
@@ -345,17 +324,7 @@ class Plan:
 
     def budget_end(self, arm: Arm, seed: int) -> int | None:
         """The last committed step of an arm that ran out of budget (-1: none); None when nothing holds it back now."""
-        if self.study.budget is None:
-            return None
-        mark = budget.read_mark(arm.name, seed)
-        if mark is None or not budget.in_force(mark, self.study.budget.limits()):
-            return None
-        step = int(mark["step"])
-        if step >= 0:
-            spec = step_settings(specs.segment(self.study, arm, seed, step, step), step).spec
-            if mark["state"] != budget.state_of(json.loads(canonical_json(spec)), self.code("segment")):
-                return None  # other settings or code: those steps are no longer this arm's
-        return step
+        return self._segments.budget_end(arm, seed)
 
     def _reported(self) -> list[Arm]:
         """The arms as the report tells them: a stop for the budget stands in the note."""
@@ -368,26 +337,6 @@ class Plan:
                 told.append(arm.model_copy(update={"seeds": seeds, "note": f"{arm.note}{note}".removeprefix("; ")}))
         return told
 
-    def _part(
-        self, arm: Arm, seed: int | str, first: int, segments: Sequence[tuple[int, int]]
-    ) -> tuple[list[str], int]:
-        """For a part of a segment that goes on from a finished step within it: that step's receipt, which lies beside
-        the segment's, and the segment's last step. Else nothing, and -1."""
-        start, end = next((one for one in segments if one[0] < first <= one[1]), (-1, -1))
-        if end < 0:
-            return [], -1
-        before = Path(_segment_path(arm, seed, start, end)).with_name(f"step{first - 1:04d}.json")
-        return ([before.as_posix()], end) if before.exists() else ([], -1)
-
-    def _segment_paths(self, arm: Arm, seed: int) -> list[str]:
-        return [_segment_path(arm, seed, *segment) for segment in self.segments_to_run(arm, seed)]
-
-    def _harvests(self) -> list[str]:
-        """The harvests behind the rows that are used."""
-        used = {name for arm in self.arms.values() for name in arm.rows}
-        harvests = sorted({harvest for name in used if (harvest := harvest_of(self.study.rows[name]))})
-        return [f"{RECEIPTS}/harvest/{name}.json" for name in harvests]
-
     def _jobs(self) -> dict[str, Any]:
         """What the pictures show of each arm."""
         return {arm.name: [sorted(arm.rows), arm.seeds, self.segments(arm)] for arm in self.arms.values()}
@@ -396,56 +345,14 @@ class Plan:
         gates = chosen_gates(self.study.numerics)
         return {"numerics": gates} if gates else {}
 
-    def _measured(self, arm: Arm, seed: int) -> list[int]:
-        _, last = self.segments_to_run(arm, seed)[-1]
-        return list(range(len(arm.inherited), last + 1))
-
     def _played_by_agent(self, stage: str) -> bool:
         """Does some job of the stage play through an agent CLI?"""
-        played: dict[str, list[Played]] = {
-            "harvest": list(self.study.harvests.values()),
-            "segment": [self.study.rollout],
-            "evals": [self.study.evals],
+        harnesses = {
+            "harvest": [harvest.harness for harvest in self.study.harvests.values()],
+            "segment": [arm.harness for arm in self.arms.values()],
+            "evals": [self.study.evals.harness],
         }
-        return any(settings.harness is not None for settings in played.get(stage, ()))
-
-    # Budget
-
-    def export_terms(self) -> None:
-        """Tells the jobs of this run which study they belong to, and its budget."""
-        from internalize.costs.terms import terms_of
-
-        terms_of(self).export()
-
-    def check_budget(self) -> None:
-        """Before the first job: does what is left to do fit the budget?
-
-        Raises:
-            UserError: it does not, and the study says `exceeded: refuse`; it names the arms that fit.
-        """
-        if self.study.budget is not None:
-            from internalize.costs.estimate import estimate
-            from internalize.costs.verdict import refuse
-
-            refuse(self, estimate(self))
-
-    def _last_checkpoint(self, arm: Arm, seed: int) -> int:
-        """The last step that has, or will have, a checkpoint: the step before the one that the guard stopped."""
-        for first, last in self.segments(arm):
-            if self._stopped(arm, seed, first, last):
-                return int(read_json(Path(_segment_path(arm, seed, first, last)))["facts"]["stopped_at"]) - 1
-        return arm.steps - 1
-
-    def _stopped(self, arm: Arm, seed: int, first: int, last: int) -> bool:
-        """Did the guard stop the arm in this segment, under the settings and the code of now?"""
-        path = Path(_segment_path(arm, seed, first, last))
-        if not path.exists():
-            return False
-        receipt = read_json(path)
-        if receipt.get("status") != "stopped" or receipt.get("code") != self.code("segment"):
-            return False
-        spec = step_settings(specs.segment(self.study, arm, seed, first, last), last).spec
-        return bool(canonical_json(receipt.get("spec")) == canonical_json(spec))
+        return any(harness is not None for harness in harnesses.get(stage, ()))
 
 
 def prepare_environment(repository: Path) -> None:
@@ -458,26 +365,15 @@ def prepare_environment(repository: Path) -> None:
         os.environ.setdefault(name, "1")
 
 
-def found(path: str, repository: Path) -> Path:
-    """A relative path as it is, or below the repository when only that exists."""
-    return repository / path if not Path(path).exists() and (repository / path).exists() else Path(path)
-
-
 def _any_of(names: Iterable[str]) -> str:
     """A pattern for exactly these names; for none, one that nothing matches."""
     return "|".join(names) or "(?!)"
-
-
-def _segment_path(arm: Arm, seed: int | str, first: int, last: int) -> str:
-    return f"{RECEIPTS}/arms/{segment_receipt(arm.name, seed, first, last)}"
 
 
 def _shared(*names: str) -> Inputs:
     return {name: f"{RECEIPTS}/{name}.json" for name in names}
 
 
-def _words(value: Any) -> list[str] | None:
-    """A config value as words: `"none recite"` and `[none, recite]` alike."""
-    if value is None:
-        return None
-    return [str(word) for word in value] if isinstance(value, list) else str(value).split()
+def flat(inputs: Inputs) -> list[str]:
+    """All receipts of a job's inputs."""
+    return [path for paths in inputs.values() for path in ([paths] if isinstance(paths, str) else paths)]

@@ -1,4 +1,4 @@
-"""Loading an archive's tables with `datasets`, offline, in a process whose settings are its own."""
+"""Loading tables with `datasets`, offline, in a process whose settings are its own."""
 
 from __future__ import annotations
 
@@ -9,32 +9,52 @@ import sys
 from pathlib import Path
 from typing import Any
 
-LOAD = """
+ASK = """
 import json, sys
 import datasets
 datasets.disable_progress_bars()
-root, cache, *names = sys.argv[1:]
-told = {}
-for name in names or datasets.get_dataset_config_names(root):
+
+def load(root, cache):
+    told = {}
+    for name in datasets.get_dataset_config_names(root):
+        for streaming in (False, True):
+            table = datasets.load_dataset(root, name, split="train", cache_dir=cache, streaming=streaming)
+            rows = list(table)
+            told.setdefault(name, []).append(len(rows))
+        told[name] += [json.loads(json.dumps(rows[0], default=str)), table.features._to_yaml_list()]
+    return told
+
+def fail(root, cache):
+    told = []
     for streaming in (False, True):
-        table = datasets.load_dataset(root, name, split="train", cache_dir=cache, streaming=streaming)
-        rows = list(table)
-        told.setdefault(name, []).append(len(rows))
-    told[name] += [json.loads(json.dumps(rows[0], default=str)), table.features._to_yaml_list()]
-print(json.dumps(told))
+        try:
+            for split in datasets.load_dataset(root, cache_dir=cache, streaming=streaming).values():
+                list(split)
+            told.append("LOADED")
+        except Exception as error:
+            causes = []
+            while error is not None:
+                causes.append(f"{type(error).__name__}: {str(error)[-60:]}")
+                error = error.__cause__
+            told.append(" <- ".join(causes).replace(chr(10), " "))
+    return told
+
+cache, *asked = sys.argv[1:]
+print(json.dumps([globals()[what](root, cache) for what, root in zip(asked[::2], asked[1::2])]))
 """
 
 
-def python(script: str, *words: str) -> str:
-    """Runs a script offline; what it printed."""
+def ask(cache: Path, *asked: tuple[str, Path]) -> list[Any]:
+    """An answer for each `load` and `fail` of a folder; one process, since importing `datasets` costs seconds."""
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    command = [sys.executable, "-c", script, *words]
+    command = [sys.executable, "-c", ASK, str(cache), *(str(word) for one in asked for word in one)]
     done = subprocess.run(command, env=os.environ | offline, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    found: list[Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def load(root: Path, cache: Path) -> dict[str, list[Any]]:
     """Config -> rows eagerly, rows streaming, first row, features."""
-    found: dict[str, list[Any]] = json.loads(python(LOAD, str(root), str(cache)).splitlines()[-1])
+    found: dict[str, list[Any]] = ask(cache, ("load", root))[0]
     return found

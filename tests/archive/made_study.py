@@ -20,6 +20,19 @@ from internalize.seeds import rng
 from internalize.stages import parent_hashes
 from internalize.store import Input, Store
 
+KINDS = {
+    "": ("json", "jsonl", "md", "py", "sha256"),
+    "base": ("json",),
+    "checkpoints": ("json", "jsonl", "md"),
+    "game": ("json",),
+    "knowledge-set": ("json", "jsonl", "md"),
+    "metrics": ("csv", "jsonl", "md", "png"),
+    "rows": ("", "gz", "json"),
+    "runs": ("json", "jsonl", "pt", "yaml", "zst"),
+    "state": ("", "json", "jsonl", "md", "smk"),
+}
+"""Folder -> suffixes of the files in it: what the archive of a real study has, and the one made here."""
+
 PHASES = {"none": ["rl", "rl"], "recite": ["sft", "rl"]}
 EPISODES = 4
 CODE = "0123456789abcdef"
@@ -148,6 +161,10 @@ def make_study(root: Path, seeds: tuple[int, ...] = (0, 1), converted: bool = Tr
     """Knowledge, base, gate, harvest, rows, two arms with their evals, a report; optionally a converted iteration."""
     made = MadeStudy(root)
 
+    def game(folder: Path) -> dict[str, Any]:
+        write_json(folder / "game.json", {"id": "made-up", "sha256": "0" * 64})
+        return {"id": "made-up"}
+
     def knowledge(folder: Path) -> dict[str, Any]:
         atom = {
             "id": "a/1",
@@ -163,6 +180,7 @@ def make_study(root: Path, seeds: tuple[int, ...] = (0, 1), converted: bool = Tr
         form = dict.fromkeys(("atom", "kind", "family", "form", "wording", "prompt", "answer", "fact"), "word")
         write_jsonl(folder / "recall.jsonl", [{**form, "label": True, "held_out": False, "expressible": True}])
         write_json(folder / "coverage.json", {"facts": 1})
+        write_bytes(folder / "report.md", b"# One fact\n")
         return {"prompt_facts": ["left@N"], "held_out_facts": []}
 
     def base(folder: Path) -> dict[str, Any]:
@@ -187,6 +205,7 @@ def make_study(root: Path, seeds: tuple[int, ...] = (0, 1), converted: bool = Tr
             folder / "rows.jsonl.gz", [row, {**row, "provenance": {**provenance, "episode": None, "atoms": []}}]
         )
         write_json(folder / "audit.json", {"passed": True})
+        write_bytes(folder / "SHA256SUMS", b"0" * 64 + b"  rows.jsonl.gz\n")
         return {"source": "recite", "rows": 2}
 
     def evals(steps: list[int], seed: int) -> Callable[[Path], dict[str, Any]]:
@@ -221,18 +240,20 @@ def make_study(root: Path, seeds: tuple[int, ...] = (0, 1), converted: bool = Tr
 
         return write
 
-    made.add("knowledge", "knowledge", knowledge)
+    made.add("game", "fetch_game", game)
+    made.add("knowledge", "knowledge", knowledge, ("game",))
     made.add("base", "base", base)
     made.add("gate", "gate", gate, ("base", "knowledge"))
     made.add("harvest.teacher", "harvest", harvest, ("base", "knowledge"))
     made.add("rows.teacher_turns", "rows", rows, ("base", "knowledge", "harvest=harvest.teacher"))
+    made.add("rows.curated", "rows", rows, ("base", "knowledge", "of=rows.teacher_turns"))
     made.add("evals.base", "evals", evals([-1], 0), ("base", "knowledge"), {"evals": {"seed": 1000}})
     shared = ("base", "knowledge", "gate")
     for arm, phases in PHASES.items():
         for seed in seeds:
             for number, phase in enumerate(phases):
                 before = (f"previous=step.{arm}.{seed}.{number - 1:04d}",) if number else ()
-                reads = ("rows.teacher_turns",) if phase == "sft" else ()
+                reads = ("rows.curated",) if phase == "sft" else ()
                 settings = {"guard": {"tool_call_ending_rate": 0.5}, "cite_weight": 2.0}
                 label = f"step.{arm}.{seed}.{number:04d}"
                 made.add(label, "step", step(number, phase, seed), (*shared, *reads, *before), settings)
@@ -244,7 +265,7 @@ def make_study(root: Path, seeds: tuple[int, ...] = (0, 1), converted: bool = Tr
             "phases": phases,
             "seeds": list(seeds),
             "schedule": "sft_first, steps 1" if "sft" in phases else "none",
-            "rows": "teacher_turns" if "sft" in phases else "",
+            "rows": "curated" if "sft" in phases else "",
             "note": f"the arm {arm}",
             "status": "valid",
             "settings": {"rl": {"frozen_adam": arm == "recite"}, "steps": len(phases)},
@@ -273,14 +294,17 @@ def make_study(root: Path, seeds: tuple[int, ...] = (0, 1), converted: bool = Tr
     }
 
     def report(folder: Path) -> dict[str, Any]:
-        opened = {label: Input(receipt, made.store.root / receipt.entry) for label, receipt in made.receipts.items()}
+        opened = {label: Input(made.receipts[label], made.store.root / made.receipts[label].entry) for label in read}
         data = load({key: made.spec[key] for key in ("name", "arms", "order")}, opened)
         headline = summary.headline({"sft_only": tables.sft_only(data), "final": tables.final(data)})
         write_bytes(folder / "summary.csv", csv_text(headline).encode())
+        write_bytes(folder / "tables/final.csv", csv_text(headline).encode())
+        write_bytes(folder / "summary.md", b"# Summary\n")
+        write_bytes(folder / "forest.png", b"\x89PNG\r\n\x1a\n")
         return {"arms": list(PHASES)}
 
-    read = tuple(f"{label}={label}" for label in made.receipts if not label.startswith("harvest"))
-    made.add("report", "report", report, read)
+    read = [label for label in made.receipts if not label.startswith(("harvest", "game"))]
+    made.add("report", "report", report, tuple(f"{label}={label}" for label in read))
     if converted:
 
         def convert(folder: Path) -> dict[str, Any]:
@@ -298,3 +322,12 @@ def make_study(root: Path, seeds: tuple[int, ...] = (0, 1), converted: bool = Tr
 def tree(root: Path) -> dict[str, bytes]:
     """Path -> content of every file."""
     return {p.relative_to(root).as_posix(): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
+
+
+def kinds(root: Path) -> dict[str, tuple[str, ...]]:
+    """As `KINDS`, of an archive."""
+    found: dict[str, set[str]] = {}
+    for path in tree(root):
+        top, below, name = path.rpartition("/")[0].partition("/")[0], "/" in path, path.rpartition("/")[2]
+        found.setdefault(top if below else "", set()).add(name.rpartition(".")[2] if "." in name else "")
+    return {top: tuple(sorted(suffixes)) for top, suffixes in found.items()}

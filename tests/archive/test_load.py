@@ -5,45 +5,55 @@ from __future__ import annotations
 import json
 import shutil
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from loading import load, python
+from loading import ask
 from made_study import MadeStudy
 
 from internalize.archive.layout import MANIFEST
 from internalize.archive.shared import known_tables
+from internalize.archive.tables import Table, columns_of
 from internalize.files import read_json, read_jsonl
 from internalize.receipts import Receipt
 
 if find_spec("datasets") is None:  # not imported here: it would fix the hub client's settings for other tests
     pytest.skip("needs datasets", allow_module_level=True)
 
-FAIL = """
-import sys
-import datasets
-datasets.disable_progress_bars()
-root, cache = sys.argv[1:]
-for streaming in (False, True):
-    try:
-        for split in datasets.load_dataset(root, cache_dir=cache, streaming=streaming).values():
-            list(split)
-        print("LOADED")
-    except Exception as error:
-        causes = []
-        while error is not None:
-            causes.append(f"{type(error).__name__}: {str(error)[-60:]}")
-            error = error.__cause__
-        print(" <- ".join(causes).replace(chr(10), " "))
-"""
+AWKWARD: list[dict[str, Any]] = [
+    {"first": None, "drift": 1, "flag": True, "text": "2026-01-02", "open": {"a": 1}, "cut": "\ud83d", "list": []},
+    {"first": 1.5, "drift": 2.5, "flag": False, "text": "x", "open": {"b": [2]}, "cut": "é", "list": [1]},
+]
+"""What breaks readers that infer types."""
+
+
+def awkward() -> Table:
+    """The table of those rows."""
+    return Table("t", "", {**columns_of(AWKWARD, {"cut": "string"}), "list": {"list": "int64"}}, ("t.jsonl",))
 
 
 @pytest.fixture(scope="module")
-def loaded(finished: MadeStudy, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
-    """The finished archive, loaded."""
-    return load(finished.archive, tmp_path_factory.mktemp("cache"))
+def answers(finished: MadeStudy, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """The finished archive loaded; the same one without our `configs`; the awkward rows."""
+    root = tmp_path_factory.mktemp("load")
+    shutil.copytree(finished.archive, root / "bare")
+    card = root / "bare" / "README.md"
+    front = yaml.safe_load(card.read_text().split("---\n")[1])
+    del front["configs"]
+    card.write_text(f"---\n{yaml.safe_dump(front)}---\n# small\n")
+    table = awkward()
+    table.write(root / "awkward" / "t.jsonl", AWKWARD)
+    front = {"configs": [{"config_name": "t", "data_files": "t.jsonl", "features": table.features()}]}
+    (root / "awkward" / "README.md").write_text(f"---\n{yaml.safe_dump(front)}---\n")
+    return ask(root / "cache", ("load", finished.archive), ("fail", root / "bare"), ("load", root / "awkward"))
+
+
+@pytest.fixture
+def loaded(answers: list[Any]) -> dict[str, list[Any]]:
+    """Config of the archive -> rows eagerly, rows streaming, first row, features."""
+    found: dict[str, list[Any]] = answers[0]
+    return found
 
 
 def test_every_config_loads_with_the_manifests_and_the_registrys_rows(
@@ -79,34 +89,18 @@ def test_one_file_format_for_the_whole_repository(finished: MadeStudy) -> None:
     assert [one["config_name"] for one in front["configs"] if one.get("default")] == ["episodes"]
 
 
-def test_without_configs_the_same_folder_fails_as_the_published_page(archive: Path, tmp_path: Path) -> None:
-    card = archive / "README.md"
-    front = yaml.safe_load(card.read_text().split("---\n")[1])
-    del front["configs"]
-    card.unlink()
-    card.write_text(f"---\n{yaml.safe_dump(front)}---\n# small\n")
-    eager, streaming = python(FAIL, str(archive), str(tmp_path / "cache")).splitlines()[-2:]
+def test_without_configs_the_same_folder_fails_as_the_published_page(answers: list[Any]) -> None:
+    eager, streaming = answers[1]
     assert "CastError" in eager
     assert "column names don't match" in eager
     assert "CastError" in streaming
 
 
-def test_what_breaks_readers_is_written_so_that_it_loads(tmp_path: Path) -> None:
-    from internalize.archive.tables import Table, columns_of
-
-    rows: list[dict[str, Any]] = [
-        {"first": None, "drift": 1, "flag": True, "text": "2026-01-02", "open": {"a": 1}, "cut": "\ud83d", "list": []},
-        {"first": 1.5, "drift": 2.5, "flag": False, "text": "x", "open": {"b": [2]}, "cut": "é", "list": [1]},
-    ]
-    columns = {**columns_of(rows, {"cut": "string"}), "list": {"list": "int64"}}
-    assert columns["drift"] == "float64"
-    assert columns["open"] == "json"
-    table = Table("t", "", columns, ("t.jsonl",))
-    table.write(tmp_path / "t.jsonl", rows)
-    front = {"configs": [{"config_name": "t", "data_files": "t.jsonl", "features": table.features()}]}
-    (tmp_path / "README.md").write_text(f"---\n{yaml.safe_dump(front)}---\n")
-    shutil.rmtree(tmp_path / "cache", ignore_errors=True)
-    count, streamed, first, _ = load(tmp_path, tmp_path / "cache")["t"]
+def test_what_breaks_readers_is_written_so_that_it_loads(answers: list[Any]) -> None:
+    table = awkward()
+    assert table.columns["drift"] == "float64"
+    assert table.columns["open"] == "json"
+    count, streamed, first, _ = answers[2]["t"]
     assert count == streamed == 2
     assert first["drift"] == 1.0
     assert json.loads(first["open"]) == {"a": 1}

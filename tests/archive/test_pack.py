@@ -15,11 +15,12 @@ from made_study import MadeStudy, make_study, tree
 from typer.testing import CliRunner
 
 from internalize import cli, runlog
+from internalize.archive.job import check_closed
 from internalize.archive.tarread import members, read_folder
 from internalize.archive.verify import verify
 from internalize.archive.wandb_file import read_run
-from internalize.errors import CorruptPayload
-from internalize.files import read_json, read_jsonl, write_json
+from internalize.errors import CorruptPayload, UserError
+from internalize.files import read_json, read_jsonl, write_bytes, write_json
 from internalize.seeds import rng
 
 TIMED = ("state/log.jsonl", "state/log.md")
@@ -58,6 +59,13 @@ def test_only_what_changed_is_packed_again(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("store/pack/*/receipt.json")} == times
     assert "# A better title" in (made.archive / "README.md").read_text()
     del made.receipts["evals.recite.0"]
+    summary = (made.store.root / made.receipts["report"].entry / "summary.csv").read_bytes()
+
+    def report(folder: Path) -> dict[str, str]:
+        write_bytes(folder / "summary.csv", summary)
+        return {}
+
+    made.add("report", "report", report, ("base=base",))
     made.run()
     new = {path for path in tmp_path.glob("store/pack/*/receipt.json") if path not in times}
     assert [json.loads(path.read_text())["name"] for path in new] == ["recite-seed0"]
@@ -71,6 +79,21 @@ def test_a_damaged_payload_stops_the_pack_and_is_named(tmp_path: Path) -> None:
     with pytest.raises(CorruptPayload, match="content of step"):
         made.run()
     assert not made.archive.exists()
+
+
+@pytest.mark.parametrize(
+    ("missing", "named"),
+    [
+        ("rows.teacher_turns", "`of` of rows.curated"),
+        ("harvest.teacher", "`harvest` of rows.teacher_turns"),
+        ("game", "`game` of knowledge"),
+    ],
+)
+def test_inputs_whose_chain_ends_outside_are_refused(finished: MadeStudy, missing: str, named: str) -> None:
+    with pytest.raises(UserError, match="misses what its inputs were made from") as refused:
+        check_closed({label: one for label, one in finished.receipts.items() if label != missing})
+    assert named in refused.value.got
+    check_closed(finished.receipts)
 
 
 def test_evals_can_be_kept_as_outcomes_and_batches_left_out(tmp_path: Path) -> None:
@@ -131,14 +154,15 @@ def run_and_die(made: MadeStudy, after: float) -> bool:
     return process.exitcode != 0
 
 
-def test_killed_at_random_points_it_comes_out_the_same(finished: MadeStudy, tmp_path: Path) -> None:
+def test_killed_at_random_points_it_comes_out_the_same(tmp_path: Path) -> None:
     draw = rng("kill", "pack")
-    made = make_study(tmp_path / "study")
+    made = make_study(tmp_path / "study", seeds=(0,))
     fresh = tmp_path / "fresh"
     shutil.copytree(made.root / "store", fresh)
     started = time.monotonic()
     made.run(2)
     whole = time.monotonic() - started
+    straight = settled(made.archive)
     died = 0
     for _ in range(10):
         shutil.rmtree(made.root)
@@ -147,7 +171,7 @@ def test_killed_at_random_points_it_comes_out_the_same(finished: MadeStudy, tmp_
             died += run_and_die(made, whole * draw.random())
         made.run()
         assert verify(made.archive, 1, models=made.archive.with_name("models")) == []
-        assert settled(made.archive) == settled(finished.archive)
+        assert settled(made.archive) == straight
         left = [p.name for p in (made.root / "results").iterdir() if p.name.startswith(".")]
         assert left == []
     assert died >= 4, "most runs should have been killed before their end"

@@ -17,9 +17,10 @@ from typer.testing import CliRunner
 from internalize import cli
 from internalize.archive.hub import CALLS, Addition, HuggingFace, Kind, Permanent, RemoteFile, Transient, judge
 from internalize.archive.layout import MANIFEST, README, SUMS
-from internalize.archive.manifest import Manifest, entry, hash_file, write_manifests
+from internalize.archive.manifest import Manifest, entry, write_manifests
 from internalize.archive.publish import Outcome, Patience, Sizes, Upload, batches, check_limits, publish
 from internalize.errors import UserError
+from internalize.files import sha256_file
 from internalize.seeds import rng
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
@@ -83,7 +84,7 @@ def folder(root: Path, small: int, large: int = 0) -> Path:
     (root / README).write_text("---\nlicense: cc-by-4.0\n---\n# small\n")
     for path in sorted(p for p in root.rglob("*") if p.is_file()):
         name = path.relative_to(root).as_posix()
-        manifest.files[name] = entry(hash_file(path), path.stat().st_size, name, None)
+        manifest.files[name] = entry(sha256_file(path), path.stat().st_size, name, None)
     write_manifests(root, manifest)
     return root
 
@@ -93,7 +94,7 @@ def equal(hub: HubServer, kind: str, name: str, root: Path) -> bool:
     stored = hub.files(kind, name)
     local = {p.relative_to(root).as_posix(): p for p in root.rglob("*") if p.is_file()}
     return stored.keys() == local.keys() and all(
-        one.sha256 == hash_file(local[path]) if one.sha256 else one.git == git_id(local[path].read_bytes())
+        one.sha256 == sha256_file(local[path]) if one.sha256 else one.git == git_id(local[path].read_bytes())
         for path, one in stored.items()
     )
 
@@ -252,6 +253,22 @@ def test_killed_at_random_points_it_ends_right_and_nothing_is_published_twice(hu
             assert fresh.published_twice() == [], number
 
 
+def test_a_token_is_never_printed(
+    hub: HubServer, archive: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    token = "hf" + "_" + "a1B2" * 9  # made up
+    monkeypatch.setenv("HF_TOKEN", token)
+    kind, text = judge(ConnectionError(f"the server says: no {token} here"))
+    assert (kind, token in text, "***" in text) == ("transient", False, True)
+    hub.faults = [Fault("/api/repos/create", "403", times=-1)]
+    monkeypatch.chdir(archive)
+    told = [run(".", "--dry-run"), run(".", "--to", hub.address)]
+    assert "nothing was sent" in told[0][1]
+    assert "HTTP 403" in told[1][2]
+    assert token not in str(told)
+    assert token not in "".join(capfd.readouterr())
+
+
 # The command
 
 
@@ -292,7 +309,7 @@ def test_what_is_not_whole_or_holds_a_secret_is_not_sent(hub: HubServer, archive
     path = archive / "state/log.md"
     path.unlink()
     path.write_text("the key is hf_" + "a1B2" * 9 + " and the folder /home/someone/study\n")
-    manifest.files["state/log.md"] = entry(hash_file(path), path.stat().st_size, "state/log.md", None)
+    manifest.files["state/log.md"] = entry(sha256_file(path), path.stat().st_size, "state/log.md", None)
     write_manifests(archive, manifest)
     status, shown, _ = run(str(archive), "--dry-run")
     assert "archive/state/log.md holds a Hugging Face token" in shown

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from made_study import MadeStudy
+from typer.testing import CliRunner
 
+from internalize import cli
 from internalize.files import read_jsonl
 
 
-def commands(root: Path) -> list[str]:
-    """The commands of the card's first block, which needs coreutils and Python alone."""
-    block = (root / "README.md").read_text().split("```\n")[1]
-    return [line.partition("  #")[0].strip() for line in block.splitlines()]
+def commands(root: Path) -> tuple[list[str], list[str]]:
+    """The commands of the card's blocks: what everyone has is enough for the first."""
+    blocks = (root / "README.md").read_text().split("```\n")[1:4:2]
+    plain, installed = ([line.partition("  #")[0].strip() for line in block.splitlines()] for block in blocks)
+    return plain, installed
 
 
-def test_the_commands_that_the_card_prints_work(finished: MadeStudy) -> None:
-    printed = commands(finished.archive)
-    assert len(printed) == 5
-    for command in printed:
+def test_the_commands_that_the_card_prints_work(finished: MadeStudy, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, installed = commands(finished.archive)
+    assert (len(plain), len(installed)) == (6, 3)
+    monkeypatch.chdir(finished.archive)
+    for command in installed[:2]:
+        asked = CliRunner().invoke(cli.app, shlex.split(command)[1:])
+        assert (asked.exit_code, asked.exception) == (0, None), command
+    assert "load_dataset(os.getcwd(), " in installed[2]  # what it loads, test_load loads
+    for command in plain:
         done = subprocess.run(["sh", "-c", command], cwd=finished.archive, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (command, done.stderr)
     assert not (finished.archive / "__pycache__").exists()
@@ -44,9 +54,11 @@ def test_the_summary_follows_from_the_metrics_and_a_cell_from_its_episodes(finis
     assert (
         len(re.findall(r"^  eval-", ask(finished.archive, "trace", "none", "sft_only_eval_return").stdout, re.M)) == 4
     )
-    extract = re.search(r"tar --zstd -xf \S+ (\S+)", traced)
+    extract = re.search(r"tar --zstd -xOf .*", traced)
     assert extract is not None
-    subprocess.run(["sh", "-c", extract[0] + " -O > /dev/null"], cwd=finished.archive, check=True)
+    shown = subprocess.run(["sh", "-c", extract[0]], cwd=finished.archive, check=True, capture_output=True, text=True)
+    assert '"prompt_ids"' in shown.stdout
+    assert '"tool":"act"' in shown.stdout
     # a number that was changed in the metrics is found
     path = archive / "metrics/eval.jsonl"
     text = path.read_text()

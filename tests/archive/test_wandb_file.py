@@ -43,7 +43,7 @@ def test_reading_gives_what_was_written(
     assert read_run(path) == run
 
 
-def test_a_cut_or_damaged_file_is_refused_or_read_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_a_cut_or_damaged_file_is_refused(tmp_path: Path) -> None:
     run = OfflineRun("id", "p", "n", config={}, history=[{"_step": n, "x": "y" * 9000} for n in range(20)], exit_code=0)
     path = tmp_path / "run.wandb"
     write_run(path, run, "test")
@@ -51,10 +51,6 @@ def test_a_cut_or_damaged_file_is_refused_or_read_as_far_as_it_goes(tmp_path: Pa
     path.write_bytes(whole[:100_000])
     with pytest.raises(CorruptPayload, match="middle"):
         read_run(path)
-    part = read_run(path, partial=True)
-    assert part.history == run.history[: len(part.history)]
-    assert 5 < len(part.history) < 20
-    assert part.exit_code is None
     path.write_bytes(whole[:50_000] + bytes([whole[50_000] ^ 1]) + whole[50_001:])
     with pytest.raises(CorruptPayload, match="damaged"):
         read_run(path)

@@ -21,8 +21,8 @@ def run(prepared: Any, **changes: Any) -> tuple[Any, list[str]]:
     return run_segment(spec, "watched", prepared.inputs("teacher_turns"), path, prepared.store, said.append), said
 
 
-def running(prepared: Any) -> list[Path]:
-    return list((prepared.work / "store" / "running").iterdir())
+def running(prepared: Any) -> set[Path]:
+    return set((prepared.work / "store" / "running").glob("*"))
 
 
 def entries(prepared: Any) -> set[Path]:
@@ -30,13 +30,13 @@ def entries(prepared: Any) -> set[Path]:
 
 
 def test_a_hang_ends_the_segment_and_the_next_run_goes_on(prepared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = entries(prepared)
+    before, others = entries(prepared), running(prepared)
     limits = {"diagnostics": {"deadlines": {"train": 0.5}, "sample_seconds": 0.2}}
     monkeypatch.setattr(Trainer, "train_step", lambda *args: time.sleep(60))
     with pytest.raises(Stalled) as ended:
         run(prepared, **limits)
     assert ended.value.where == "recite-seed0-step0000"
-    (folder,) = running(prepared)
+    (folder,) = running(prepared) - others
     assert "test_watched_segment.py" in (folder / "stacks.txt").read_text()
     assert read_json(folder / "heartbeat.json")["phase"] == "train"
     assert entries(prepared) == before
@@ -44,7 +44,7 @@ def test_a_hang_ends_the_segment_and_the_next_run_goes_on(prepared: Any, monkeyp
     monkeypatch.undo()
     receipt, said = run(prepared)
     entry = prepared.work / "store" / receipt.entry
-    assert running(prepared) == []
+    assert running(prepared) == others
     assert (entry / "runtime" / "stacks.txt").exists(), "what the failed run left stays"
     (samples,) = (entry / "runtime" / "meminfo").iterdir()
     assert {row["phase"] for row in read_jsonl(samples)} >= {"start", ""}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -76,3 +77,20 @@ def test_no_network_is_a_user_error(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(UserError, match="the hub does not answer") as caught:
         build(tmp_path)
     assert "login node" in caught.value.fix
+
+
+def test_the_payload_holds_the_model_and_nothing_of_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = pytest.importorskip("huggingface_hub")
+
+    def download(repo: str, *, revision: str, local_dir: Path, ignore_patterns: list[str]) -> None:
+        for name, data in FILES.items():
+            (local_dir / name).write_bytes(data)
+            note = local_dir / ".cache" / "huggingface" / "download" / f"{name}.metadata"
+            note.parent.mkdir(parents=True, exist_ok=True)
+            note.write_text(revision)
+
+    siblings = [SimpleNamespace(rfilename=name, size=len(data), lfs=None) for name, data in FILES.items()]
+    monkeypatch.setattr(client, "snapshot_download", download)
+    monkeypatch.setattr(client.HfApi, "model_info", lambda *_, **__: SimpleNamespace(sha=REVISION, siblings=siblings))
+    assert build(tmp_path)["files"] == len(FILES)
+    assert {path.name for path in tmp_path.iterdir()} == {*FILES, hub.PROVENANCE}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from internalize.checkpoints.blobs import check_sum, find_tensor
+from internalize.checkpoints.blobs import check_sum, find_tensor, write_tensor
+from internalize.checkpoints.handles import bytes_of
 
 LEAD = 100
 
@@ -102,3 +105,28 @@ def test_a_changed_number_breaks_the_checksum(path: Path, opened: Any) -> None:
     path.write_bytes(data)
     with pytest.raises(ValueError, match="checksum"):
         check_sum(opened(), LEAD, length)
+
+
+@pytest.mark.parametrize("limit", [zipfile.ZIP64_LIMIT, 40])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
+@pytest.mark.parametrize("shape", [(3, 5), (1, 4, 2), (), (0, 3)])
+def test_what_is_written_in_parts_is_what_torch_loads(
+    path: Path, opened: Any, monkeypatch: pytest.MonkeyPatch, shape: Any, dtype: torch.dtype, limit: int
+) -> None:
+    """With the lower limit, as a tensor of more than 2 GiB is written."""
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", limit)
+    tensor = (torch.arange(torch.Size(shape).numel()) % 3).reshape(shape).to(dtype)
+    raw = bytes_of(tensor.reshape(-1))
+    with path.open("wb") as handle:
+        handle.write(b"x" * LEAD)
+        write_tensor(handle, dtype, shape, [raw[:7], raw[7:]])
+    length = path.stat().st_size - LEAD
+    data = path.read_bytes()[LEAD:]
+    loaded = torch.load(io.BytesIO(data), weights_only=True)
+    assert torch.equal(loaded, tensor)
+    assert loaded.stride() == tensor.stride()
+    blob = find_tensor(opened(), LEAD, length)
+    assert (blob.dtype, blob.size, blob.row_major) == (dtype, shape, True)
+    assert (blob.start - LEAD) % 64 == 0
+    assert data[blob.start - LEAD :].startswith(bytes(raw))
+    check_sum(opened(), LEAD, length)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from killing import killed_at_fsync
 from safetensors.torch import save_file
 from sharded import CONFIG, model
 from test_to_hf import read, same
 from torch import Tensor
 
-import internalize
 from internalize.checkpoints.from_hf import write_checkpoint
 from internalize.checkpoints.hf_names import TensorMismatchError
 from internalize.checkpoints.to_hf import write_weights
@@ -99,28 +95,10 @@ def test_a_cut_or_missing_weight_file_is_named(tmp_path: Path) -> None:
         write_checkpoint(folder, tmp_path / "iter", 0, {})
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from internalize.checkpoints.from_hf import write_checkpoint
-count = 0
-def fsync(handle, real=os.fsync):
-    global count
-    count += 1
-    if count == 9:
-        os.kill(os.getpid(), signal.SIGKILL)
-    real(handle)
-os.fsync = fsync
-write_checkpoint(Path(sys.argv[1]), Path(sys.argv[2]), 3, {}, file_bytes=900, writers=2)
-"""
-
-
 def test_a_killed_conversion_is_incomplete_and_goes_on(tmp_path: Path) -> None:
     source = hf(tmp_path / "a", model())
     write_checkpoint(source, tmp_path / "straight", 3, {}, file_bytes=900)
-    command = [sys.executable, "-c", KILLED, str(source), str(tmp_path / "iter")]
-    environment = {**os.environ, "PYTHONPATH": str(Path(internalize.__file__).parents[1])}
-    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+    killed_at_fsync(9, lambda: write_checkpoint(source, tmp_path / "iter", 3, {}, file_bytes=900, writers=2))
     with pytest.raises(MissingPayload, match="incomplete"):
         read_hf(tmp_path / "iter", CONFIG)
     whole = {path: path.stat().st_mtime_ns for path in (tmp_path / "iter").glob("places-*.json")}

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from killing import killed_at_fsync
 from safetensors.torch import load_file
 from sharded import CONFIG, model, stacked, write
 from torch import Tensor
 
-import internalize
 from internalize.checkpoints import hf_names, resumable, runs, to_hf
 from internalize.checkpoints.hf_names import TensorMismatchError
 from internalize.checkpoints.resumable import folder_for
@@ -148,40 +144,16 @@ def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
         write_weights(tmp_path / "nothing", CONFIG, tmp_path / "hf")
 
 
-KILLED = """
-import json, os, signal, sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[4])
-from internalize.checkpoints import resumable, to_hf
-from sharded import CONFIG
-count = 0
-def fsync(handle, real=os.fsync):
-    global count
-    count += 1
-    if count == int(sys.argv[3]):
-        os.kill(os.getpid(), signal.SIGKILL)
-    real(handle)
-os.fsync = fsync
-with resumable.folder_for(Path(sys.argv[2])) as work:
-    to_hf.write_weights(Path(sys.argv[1]), CONFIG, work, "float32", shard_bytes=600, writers=2)
-"""
-
-
 @pytest.mark.parametrize("kill_at", [3, 9])
 def test_a_killed_conversion_shows_nothing_and_goes_on(tmp_path: Path, kill_at: int) -> None:
     folder = write(tmp_path / "iter", stacked(model()), 2)
     names = write_weights(folder, CONFIG, tmp_path / "straight", "float32", shard_bytes=600)
-    command = [
-        sys.executable,
-        "-c",
-        KILLED,
-        str(folder),
-        str(tmp_path / "hf"),
-        str(kill_at),
-        str(Path(__file__).parent),
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(Path(internalize.__file__).parents[1])}
-    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+
+    def convert() -> None:
+        with folder_for(tmp_path / "hf") as work:
+            write_weights(folder, CONFIG, work, "float32", shard_bytes=600, writers=2)
+
+    killed_at_fsync(kill_at, convert)
     assert not (tmp_path / "hf").exists()
     whole = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "hf.converting").glob("*.safetensors")}
     assert len(whole) < len(names) - 1

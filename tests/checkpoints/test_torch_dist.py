@@ -111,7 +111,7 @@ def test_any_sharding_gives_the_same_tensors(tmp_path: Path, cuts: int) -> None:
             if name.startswith(hf_names.LAYERS):
                 assert all(torch.equal(checkpoint.read(name, i), tensor[i]) for i in range(3))
         assert checkpoint.tensors() == {name: tuple(t.shape) for name, t in tensors.items()}
-        assert checkpoint.common() == {"iteration": 4, "args": {"note": "x"}}
+        assert load_common(checkpoint.folder) == {"iteration": 4, "args": {"note": "x"}}
     state = read_hf(tmp_path / "c", CONFIG)
     assert all(torch.equal(state[name], tensor) for name, tensor in model().items())
 

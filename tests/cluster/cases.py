@@ -22,9 +22,9 @@ from pathlib import Path
 import yaml
 from workbench import Bench
 
-from internalize.cluster.processes import Process
 from internalize.cluster.sandbox import Sandbox
 from internalize.files import sha256_file
+from internalize.processes import Process
 
 STEPS = 6
 SETTINGS = ["study=config/mini.yaml", "arms=recite", f"set=arms.recite.steps={STEPS}"]

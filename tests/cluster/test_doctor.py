@@ -19,12 +19,11 @@ import pytest
 import yaml
 
 from internalize.cluster import doctor, probe
-from internalize.cluster.doctor import Patient, examine, named_types, read_profile
+from internalize.cluster.doctor import Patient, examine, named_types
 from internalize.cluster.finding import Finding
 from internalize.cluster.probes import probe_nodes
 from internalize.cluster.sandbox import Sandbox
 from internalize.cluster.site import Site
-from internalize.errors import UserError
 
 SQUEUE = {"slurm-status-command": "squeue", "slurm-init-seconds-before-status-checks": 30}
 
@@ -288,8 +287,3 @@ def test_files_that_other_nodes_never_see(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(probe, "PATIENCE", 0.3)
     with pytest.raises(TimeoutError, match="written on another node"):
         probe.files(tmp_path, rank=0, count=2)
-
-
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such profile"):
-        read_profile(tmp_path)

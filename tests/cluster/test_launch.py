@@ -15,8 +15,8 @@ import pytest
 
 from internalize.cluster.allocation import Allocation
 from internalize.cluster.launch import Launch, runtime_of, torchrun
-from internalize.cluster.processes import Process
 from internalize.cluster.sandbox import Sandbox
+from internalize.processes import Process
 
 DRIVERS = Path(__file__).with_name("drivers.py")
 LAUNCH = [sys.executable, "-m", "internalize.cli", "launch"]

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from internalize.cluster.processes import Process, with_environment
 from internalize.cluster.sandbox import MARK, Sandbox
 from internalize.cluster.sandbox_conf import Shape
 from internalize.errors import UserError
+from internalize.processes import Process, with_environment
 
 
 def test_four_nodes_of_four_gpus(box: Sandbox) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from internalize.control.drive import Driver, Listed, parse, profile_config, profile_folder
+import pytest
+
+from internalize.control.drive import Driver, Listed, parse, profile_config
+from internalize.errors import UserError
 
 DRY_RUN = """Building DAG of jobs...
 Job stats:
@@ -49,13 +52,14 @@ def test_all_calls_share_their_words(repository: Path, work: Path) -> None:
     assert line[line.index("--profile") + 1] == str(repository / "profiles" / "local")
 
 
-def test_a_profile_is_a_name_or_a_folder(repository: Path, work: Path, tmp_path: Path) -> None:
+def test_what_a_profile_sets(repository: Path, work: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
-    (mine / "config.yaml").write_text("cores: 1\nconfig: [steps_per_job=4, study=x.yaml]\n")
-    assert profile_folder(str(mine), repository) == mine
-    assert profile_folder("local", repository) == repository / "profiles" / "local"
-    assert profile_config(str(mine), repository) == {"steps_per_job": 4, "study": "x.yaml"}
-    (mine / "config.yaml").write_text("config: {steps_per_job: 2}\n")
-    assert profile_config(str(mine), repository) == {"steps_per_job": 2}
-    assert profile_config("nowhere", repository) == {}
+    driver = Driver(repository, {}, str(mine))
+    for text in ("cores: 1\nconfig: [steps_per_job=4, study=x.yaml]\n", "config: {steps_per_job: 4, study: x.yaml}\n"):
+        (mine / "config.yaml").write_text(text)
+        assert profile_config(driver.settings()) == {"steps_per_job": 4, "study": "x.yaml"}
+    (mine / "config.yaml").write_text("")
+    assert driver.settings() == {}
+    with pytest.raises(UserError, match="no such profile"):
+        Driver(repository, {}, "nowhere").command()

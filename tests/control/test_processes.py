@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -43,6 +44,9 @@ def test_ours_are_told_from_others(start, work: Path, tmp_path: Path) -> None:  
     driver = start("snakemake", "--profile", "local")
     job = start("internalize", "segment", "--spec", "{}", "--output", OUTPUT)
     evals = start("internalize", "stage", "evals", "--output", "results/receipts/evals/arm_c/seed3.json")
+    convert = start("internalize", "stage", "convert", "--output", "results/receipts/convert/arm_c/seed3/step0004.json")
+    archive = start("internalize", "archive", "--spec", "{}", "--output", "results/receipts/archive.json")
+    gates = start("internalize", "gates", "--spec", "{}", "--folder", "results/receipts/numerics")
     for name, *words in (
         ("snakemake", "-n"),
         ("snakemake", "all", "--mode", "remote"),
@@ -52,18 +56,27 @@ def test_ours_are_told_from_others(start, work: Path, tmp_path: Path) -> None:  
         start(name, *words)
     start("snakemake", where=tmp_path)
     found = processes.ours(work)
-    assert [one.pid for one in found] == [driver, job, evals]
-    assert [one.driver for one in found] == [True, False, False]
+    assert [one.pid for one in found] == [driver, job, evals, convert, archive, gates]
+    assert [one.driver for one in found] == [True, *[False] * 5]
     assert (found[1].run, found[1].steps) == (("arm_c", 3), range(2, 5))
     assert (found[2].run, list(found[2].steps)) == (("arm_c", 3), [])
     assert found[1].what == f"segment {OUTPUT}"
+    assert [(one.rule, one.run) for one in found[3:]] == [("convert", ("arm_c", 3)), ("", None), ("", None)]
+    assert found[5].what == "gates"
+
+
+def test_every_command_that_a_rule_calls_is_ours(repository: Path) -> None:
+    text = "".join(path.read_text() for path in (repository / "rules").glob("*.smk"))
+    assert set(re.findall(r'"internalize (\w+) ', text)) == processes.JOBS
 
 
 def test_ending_waits_for_the_end(start, work: Path) -> None:  # type: ignore[no-untyped-def]
     start("internalize", "segment", "--output", OUTPUT)
     found = processes.ours(work)
-    assert processes.wait(found, 0) == found
+    assert found
     processes.terminate(found)
-    assert processes.wait(found, 20) == []
+    deadline = time.monotonic() + 60
+    while any(one.alive for one in found) and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert processes.ours(work) == []
     processes.terminate(found)  # gone already: no error

@@ -21,7 +21,24 @@ def test_jobs_are_read_as_squeue_prints_them(fake_slurm: FakeSlurm, line: Line, 
     assert (segment.id, segment.state, segment.used, segment.left) == ("7", "RUNNING", "1:05", "58:55")
     assert (segment.run, segment.steps) == (("arm_c", 0), range(4, 15))
     assert (evals.run, list(evals.steps), evals.reason) == (("sft_first-cc", 12), [], "(Resources)")
+    assert [job.rule for job in (segment, evals)] == ["segment", "evals"]
     assert segment.what == "segment arm_c_0_0004_0014"
+
+
+@pytest.mark.parametrize(
+    ("comment", "run", "steps"),
+    [
+        ("rule_evals_wildcards_x_1_1000", ("x_1", 1000), range(0)),
+        ("rule_convert_wildcards_sft_first-cc_2_0007", ("sft_first-cc", 2), range(0)),
+        ("rule_segment_wildcards_x_1_0_0000_0001", ("x_1", 0), range(2)),
+        ("rule_evals_base", None, range(0)),
+        ("rule_rows_wildcards_x_0", None, range(0)),
+        ("(null)", None, range(0)),
+    ],
+)
+def test_jobs_of_an_arm(comment: str, run: tuple[str, int] | None, steps: range) -> None:
+    job = slurm.SlurmJob("1", "", "RUNNING", "", "", "", comment)
+    assert (job.run, job.steps) == (run, steps)
 
 
 def test_other_peoples_jobs_are_not_ours(fake_slurm: FakeSlurm, line: Line, work: Path, tmp_path: Path) -> None:
@@ -46,7 +63,7 @@ def test_other_peoples_jobs_are_not_ours(fake_slurm: FakeSlurm, line: Line, work
 
 def test_a_queue_that_cannot_be_seen_is_an_error(fake_slurm: FakeSlurm, work: Path) -> None:
     fake_slurm.break_down()
-    with pytest.raises(UserError, match="`squeue` fails") as caught:
+    with pytest.raises(UserError, match="squeue failed") as caught:
         slurm.live_jobs(work)
     assert "configuration source" in caught.value.got
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from internalize.budget import mark_path, state_of
 from internalize.cli import app
 from internalize.control import status
-from internalize.control.board import plain_steps, render
-from internalize.control.processes import Process
+from internalize.control.board import SIGNS, render
+from internalize.control.processes import StudyProcess
 from internalize.store import Store
 from internalize.study import load_study
 from internalize.workflow import RECEIPTS, Plan
@@ -47,7 +47,7 @@ def text(board: status.Board) -> str:
 
 
 def rows(board: status.Board) -> dict[tuple[str, int], str]:
-    return {(row.arm, row.seed): plain_steps(row) for row in board.rows}
+    return {(row.arm, row.seed): "".join(SIGNS[state] for _, state in row.steps) for row in board.rows}
 
 
 def test_what_is_done_and_what_waits(fake_slurm: FakeSlurm, plan: Plan, store: Store, work: Path) -> None:
@@ -56,7 +56,6 @@ def test_what_is_done_and_what_waits(fake_slurm: FakeSlurm, plan: Plan, store: S
     assert [phase for phase, _ in board.rows[-1].steps] == ["sft", "rl", "rl", "rl", "rl", "rl"]
     assert board.stages["gate"] == (1, 1)
     assert not board.live
-    assert not board.finished
     done, waiting = board.rows[0], board.rows[1]
     assert (done.evals, done.left_s) == ("done", 0)
     assert waiting.left_s > 0
@@ -95,16 +94,19 @@ def test_local_jobs_are_seen(
     fake_slurm: FakeSlurm, plan: Plan, store: Store, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = f"{RECEIPTS}/arms/none/seed1/steps0000-0002/step0002.json"
+    converted = f"{RECEIPTS}/convert/none/seed1/step0000.json"
     found = [
-        Process(7, ("snakemake",), True),
-        Process(8, ("internalize", "segment", "--output", output), False),
-        Process(9, ("internalize", "stage", "evals", "--output", f"{RECEIPTS}/evals/recite/seed0.json"), False),
+        StudyProcess(7, 0, ("snakemake",), True),
+        StudyProcess(8, 0, ("internalize", "segment", "--output", output), False),
+        StudyProcess(9, 0, ("internalize", "stage", "evals", "--output", f"{RECEIPTS}/evals/recite/seed0.json"), False),
+        StudyProcess(10, 0, ("internalize", "stage", "convert", "--output", converted), False),
     ]
     monkeypatch.setattr(status.processes, "ours", lambda folder: found)
     board = status.look(plan, store, work)
     assert rows(board)["none", 1] == "▶··"
     by_arm = {(row.arm, row.seed): row for row in board.rows}
-    assert by_arm["none", 1].jobs == ["pid 8"]
+    assert by_arm["none", 1].jobs == ["pid 8", "pid 10"]
+    assert by_arm["none", 1].evals == "waiting", "a conversion is no eval"
     assert by_arm["recite", 0].evals == "running"
     assert "snakemake runs (pid 7)" in text(board)
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from internalize.cli import app
 from internalize.control import stop
 from internalize.control.drive import Driver
-from internalize.control.processes import Process
+from internalize.control.processes import StudyProcess
 from internalize.errors import UserError
 
 Line = Callable[..., str]
@@ -68,9 +68,10 @@ def test_cancel_ends_the_slurm_jobs_of_this_directory(
 
 
 def test_cancel_of_one_arm_leaves_the_others(fake_slurm: FakeSlurm, line: Line, work: Path, said: list[str]) -> None:
-    fake_slurm.queue([line(1, SEGMENT), line(2, OTHER), line(3, "rule_evals_wildcards_recite_1")])
+    convert, evals = "rule_convert_wildcards_recite_0_0001", "rule_evals_wildcards_recite_1"
+    fake_slurm.queue([line(1, SEGMENT), line(2, OTHER), line(3, evals), line(4, convert), line(5, "rule_archive")])
     stop.cancel(work, None, ("recite", 0), 5, True, said.append)
-    assert fake_slurm.cancelled() == ["1"]
+    assert fake_slurm.cancelled() == ["1", "4"]
 
 
 def test_the_commands_have_a_dry_run(fake_slurm: FakeSlurm, line: Line, work: Path, locked: Path) -> None:
@@ -119,7 +120,7 @@ def test_unlock_refuses_while_a_job_lives(
 def test_unlock_refuses_beside_a_running_snakemake(
     fake_slurm: FakeSlurm, work: Path, locked: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver = Process(1, ("snakemake",), True)
+    driver = StudyProcess(1, 0, ("snakemake",), True)
     monkeypatch.setattr(stop.processes, "ours", lambda folder: [driver])
     for end_jobs in (False, True):
         with pytest.raises(UserError, match="locks are in use"):
@@ -131,7 +132,7 @@ def test_unlock_does_not_guess_when_the_queue_cannot_be_seen(
     fake_slurm: FakeSlurm, work: Path, locked: Path, said: list[str]
 ) -> None:
     fake_slurm.break_down()
-    with pytest.raises(UserError, match="`squeue` fails"):
+    with pytest.raises(UserError, match="squeue failed"):
         unlock(work, said)
     assert locked.exists()
     unlock(work, said, use_slurm=False)

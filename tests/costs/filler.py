@@ -29,7 +29,7 @@ class Filler:
     def fill(self, wanted: Callable[[Job, int], bool] = lambda job, step: True) -> None:
         """Every job (step -1) and step that is wanted, with its receipt in `results`."""
         for job in jobs_of(self.plan):
-            if job.rule in ("graphs", "report") or not all(path in self.receipts for path in job.inputs):
+            if job.rule in ("graphs", "page", "report") or not all(path in self.receipts for path in job.inputs):
                 continue
             named = {input_name(path): self.receipts[path] for path in job.inputs}
             if job.rule == "segment":

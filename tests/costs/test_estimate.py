@@ -46,7 +46,7 @@ def test_a_finished_study_has_nothing_left(make_plan: MakePlan, store: Store) ->
     assert sorted(step for _, _, step in found.steps) == [0, 0, 1, 1, 2, 3]
     priced = estimate(plan, store)
     left = [one.job.rule for one in priced.priced if one.left]
-    assert left == ["report", "archive", "graphs"]  # no report in this store
+    assert left == ["report", "archive", "page", "graphs"]  # no report in this store
     assert priced.by_arm()["recite"].jobs_left == 0
     assert priced.by_arm()["recite"].peak_bytes == 4 * STEP_BYTES + 1
     arm = priced.by_arm()["recite"]
@@ -105,10 +105,10 @@ def test_the_critical_path_is_the_longest_chain(make_plan: MakePlan, store: Stor
     priced = estimate(plan, store)
     jobs = {one.job.label: one.wall() for one in priced.priced}
     assert jobs["segment none seed 0, steps 0-0"] == pytest.approx(7 + 1 + 2 * 0.5)
-    # eight jobs, each after a wait in the queue
-    by_none = 3 + 1 + 3 * (1 + 2 * 0.5) + 1 + 3 + 3 + 8 * 7  # knowledge, gate, three segments, evals, report, archive
+    # nine jobs, each after a wait in the queue: knowledge, gate, three segments, evals, report, archive, page
+    by_none = 3 + 1 + 3 * (1 + 2 * 0.5) + 1 + 3 * 3 + 9 * 7
     by_recite = (
-        3 + 1 + 3 + (1 + 2 * 0.25) + (1 + 2 * 0.5) + 1 + 3 + 3 + 8 * 7
+        3 + 1 + 3 + (1 + 2 * 0.25) + (1 + 2 * 0.5) + 1 + 3 * 3 + 9 * 7
     )  # harvest and rows, then an SFT and an RL step
     assert critical_path(priced.priced) == pytest.approx(max(by_none, by_recite), abs=1e-6)
     assert critical_path(priced.jobs(["none"])) == pytest.approx(by_none, abs=1e-6)

@@ -8,16 +8,16 @@ import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
 from internalize.costs.model import GIB, HUB_BYTES, CostModel, qwen3_parameters
-from internalize.costs.terms import model_of, nodes_of, parameters_of, ranks_of
-from internalize.errors import UserError
+from internalize.costs.terms import model_of, nodes_of, parameters_of
+from internalize.study_base import HubBase
 from internalize.study_cost import Budget, Cost
+from internalize.study_parallel import Parallel
 from internalize.workflow import Plan
 
 RECORD_GIB = 351  # "351 GB each with optimizer state" in the record's index of 84 iterations (27.5 TiB in all)
@@ -48,14 +48,11 @@ def test_a_base_that_the_dag_trains_has_the_size_of_its_recipe(make_plan: Callab
 
 def test_a_base_from_the_hub_states_its_size(make_plan: Callable[..., Plan]) -> None:
     plan = make_plan()
-    hub: Any = SimpleNamespace(type="hub", parameters=27_000_000_000)
+    hub = HubBase(type="hub", repo="a/b", parameters=27_000_000_000)
     study = plan.study.model_copy(update={"base": hub})
     model = model_of(study, plan.repository)
     assert (model.parameters, model.bytes_per_parameter) == (27_000_000_000, 14.0)
-    nameless = study.model_copy(update={"base": SimpleNamespace(type="hub", parameters=None)})
-    with pytest.raises(UserError, match="size of the base"):
-        model_of(nameless, plan.repository)
-    stated = nameless.model_copy(update={"cost": Cost(parameters=7)})
+    stated = study.model_copy(update={"cost": Cost(parameters=7)})
     assert model_of(stated, plan.repository).parameters == 7
 
 
@@ -86,9 +83,15 @@ def test_files_grow_with_the_ranks_that_write() -> None:
     assert model.step_files(16) - model.step_files(1) == 15 * 2
 
 
-def test_a_parallel_arm_holds_the_nodes_of_its_ranks(make_plan: Callable[..., Plan]) -> None:
+@pytest.mark.parametrize(
+    ("runtime", "placement", "nodes"), [("torchrun", "split", 4.0), ("ray", "colocated", 4.0), ("ray", "split", 8.0)]
+)
+def test_a_parallel_arm_holds_the_nodes_of_its_devices(
+    make_plan: Callable[..., Plan], runtime: Any, placement: Any, nodes: float
+) -> None:
     plan = make_plan("cost.nodes=3.0", "cost.gpus_per_node=4")
     plain = plan.arms["none"]
-    spread: Any = SimpleNamespace(parallel=SimpleNamespace(tensor=4, pipeline=4, data=1))
-    assert (ranks_of(plain), nodes_of(plain, plan.study)) == (1, 3.0)
-    assert (ranks_of(spread), nodes_of(spread, plan.study)) == (16, 4.0)
+    parallel = Parallel(tensor=4, pipeline=4, runtime=runtime, placement=placement)
+    spread = plain.model_copy(update={"parallel": parallel})
+    assert nodes_of(plain, plan.study) == 3.0
+    assert nodes_of(spread, plan.study) == nodes

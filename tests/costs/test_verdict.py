@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from internalize.cli import app
 from internalize.costs.estimate import estimate
 from internalize.costs.model import TB
-from internalize.costs.verdict import OverBudget, judge, needs, refuse
+from internalize.costs.verdict import OverBudget, check_budget, judge, needs, refuse
 from internalize.errors import UserError
 from internalize.store import Store
 from internalize.workflow import Plan
@@ -60,7 +60,7 @@ def test_the_refusal_names_what_fits(hourly: MakePlan, store: Store) -> None:
     assert "5.01 node-hours" in caught.value.expected
     refuse(hourly("budget.node_hours=5.01", "budget.exceeded=stop"), estimate(plan, store))  # runs until it is used up
     with pytest.raises(OverBudget, match="does not fit"):
-        plan.check_budget()  # what the Snakefile calls before its first job
+        check_budget(plan)  # what the Snakefile calls before its first job
 
 
 def test_what_is_used_and_stored_already_counts(hourly: MakePlan, store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import sys
 from pathlib import Path
@@ -15,6 +16,13 @@ from hypothesis import strategies as st
 from internalize.diagnostics.limits import Limits
 from internalize.diagnostics.meminfo import FOLDER, MIB, MemoryLog, rss_mib, sample, slope, steady
 from internalize.files import read_jsonl
+
+
+def pages(mib: int) -> mmap.mmap:
+    """Memory of its own, written: an allocation might reuse what the process already holds."""
+    memory = mmap.mmap(-1, mib * MIB)
+    memory.write(os.urandom(1024) * 1024 * mib)
+    return memory
 
 
 @given(st.floats(-1e3, 1e3), st.floats(-1e6, 1e6), st.integers(5, 30))
@@ -31,7 +39,7 @@ def test_a_sawtooth_is_not_steady() -> None:
 
 def test_a_sample_follows_a_real_allocation() -> None:
     before = rss_mib()
-    held = bytearray(os.urandom(1024)) * (64 * 1024)  # 64 MiB, written
+    held = pages(64)
     assert rss_mib() - before > 50
     assert sample()["available_mib"] > 0
     del held
@@ -43,7 +51,7 @@ def test_a_planted_leak_raises_the_alarm_once() -> None:
     kept = []
     said = []
     for _ in range(12):
-        kept.append(bytearray(os.urandom(1024)) * (8 * 1024))
+        kept.append(pages(8))
         said.append(log.step_done())
     alarms = [text for text in said if text]
     assert len(alarms) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from internalize.diagnostics.limits import Limits
+from internalize.diagnostics.meminfo import MIB
 from internalize.diagnostics.stall import EXIT_STATUS, STACKS, Stalled
 from internalize.diagnostics.watchdog import HEARTBEAT, Watchdog, beat_on_calls
 from internalize.files import read_json, read_jsonl
@@ -146,7 +148,8 @@ def test_a_leak_over_steps_is_said_and_stands_in_the_report(tmp_path: Path) -> N
         for step in range(10):
             watch = dog.watch(tmp_path / str(step), f"step{step}")
             with watch.phase("train"):
-                kept.append(bytearray(os.urandom(1024)) * (8 * 1024))
+                kept.append(mmap.mmap(-1, 8 * MIB))  # not from what the process already holds
+                kept[-1].write(os.urandom(1024) * 8 * 1024)
             watch.finish()
         report = watch.report()
     assert len(said) == 1

@@ -11,7 +11,7 @@ from internalize.games.dipwheel import DipWheel, Rules
 from internalize.games.session import GameSession
 from internalize.games.shaping import shaped_return
 from internalize.harness.episode import CallRecord, Episode, EpisodePlan, Outcome
-from internalize.language.calls import expand
+from internalize.language.calls import bundled
 
 RULES = Rules.of(
     {"N": "left", "NE": "trap", "SE": "top", "S": "wipe", "SW": "right", "NW": "bottom"},
@@ -44,7 +44,7 @@ def play(game: DipWheel) -> Play:
             elif kind == "bad":
                 session.unusable()
             else:
-                call = expand(str(word))
+                call = bundled().expand(str(word))
                 journal.append(session.call(call.tool, call.arguments()).model_dump())
             calls.append(
                 CallRecord(

@@ -9,7 +9,7 @@ import pytest
 
 from internalize.games.dipwheel import DipWheel, Rules
 from internalize.games.session import GameSession
-from internalize.language.calls import expand
+from internalize.language.calls import bundled
 
 STUDY_RULES = Rules.of(
     {"N": "left", "NE": "trap", "SE": "top", "S": "wipe", "SW": "right", "NW": "bottom"},
@@ -29,7 +29,7 @@ def play(game: DipWheel) -> Callable[..., GameSession]:
     def episode(choose: Callable[[GameSession], str], level: int, seed: int) -> GameSession:
         session = GameSession(game, level, seed)
         while not session.done:
-            call = expand(choose(session))
+            call = bundled().expand(choose(session))
             session.call(call.tool, call.arguments())
         return session
 

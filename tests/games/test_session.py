@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from internalize.errors import UserError
 from internalize.games.dipwheel import DipWheel
 from internalize.games.session import GameSession
-from internalize.language.calls import bundled, expand
+from internalize.language.calls import bundled
 from internalize.records import JournalRow
 
 ROW = {"tool", "arguments", "result"}
@@ -39,7 +39,7 @@ REFUSED: list[tuple[str, dict[str, Any] | None, str]] = [
 
 
 def run(session: GameSession, word: str) -> JournalRow:
-    call = expand(word)
+    call = bundled().expand(word)
     return session.call(call.tool, call.arguments())
 
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from internalize.games.dipwheel import DipWheel, decide, random_rules
 from internalize.games.session import GameSession
 from internalize.games.shaping import Outcome, ShapingWeights, shaped_return, write_shaping
-from internalize.language.calls import bundled, expand
+from internalize.language.calls import bundled
 
 COMPONENTS = {"clear", "progress", "acts", "noops", "trap", "invalid", "text_end", "forfeit", "return"}
 MOVES = (*bundled().words, "unusable")
@@ -35,7 +35,7 @@ def move(session: GameSession, word: str) -> None:
     if word == "unusable":
         session.unusable()
     else:
-        call = expand(word)
+        call = bundled().expand(word)
         session.call(call.tool, call.arguments())
 
 

@@ -58,7 +58,7 @@ def test_settings_choose_the_harness(game: Any, template: Any, scripted: Any, cl
         assert isinstance(_make(settings, game, template, scripted), InProcess)
     for name in AGENTS:
         settings = {"type": name, "parallel": 3, "seconds": 50}
-        harness = _make(settings, game, template, scripted, folder=Path("x"), max_context=99)
+        harness = _make(settings, game, template, scripted, max_context=99)
         assert isinstance(harness, CliHarness)
         assert (harness.name, harness.parallel, harness.seconds, harness.max_context) == (name, 3, 50.0, 99)
 

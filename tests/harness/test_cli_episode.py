@@ -31,14 +31,16 @@ def _replies(template: Template, *words: str) -> list[list[int]]:
 
 @pytest.fixture
 def run(game: Game, template: Template, scripted: Any, tmp_path: Path) -> Callable[..., list[Episode]]:
-    def run(how: str = "ok", plans: Sequence[EpisodePlan] = (), **more: Any) -> list[Episode]:
+    def run(
+        how: str = "ok", plans: Sequence[EpisodePlan] = (), knowledge: Sequence[str] | None = None, **more: Any
+    ) -> list[Episode]:
         plans = plans or [EpisodePlan("e0", 4, 1000, 0, 0)]
         script = _replies(template, "pot:a", "dip:N", "look", "dip:SW", "dip:N", "dip:N", "dip:N", "dip:N")
         engine = more.pop("engine", None) or scripted({plan.id: script for plan in plans})
         agent = Double(how, more.pop("first_request", None))
         sampling = SamplingParams(0.0, 8, (template.stop_id,))
-        harness = CliHarness(agent, engine, game, template, sampling, folder=tmp_path / "episodes", **more)
-        return harness.play(plans, seed_key=("test",))
+        harness = CliHarness(agent, engine, game, template, sampling, **more)
+        return harness.play(plans, seed_key=("test",), knowledge=knowledge, record=tmp_path / "episodes")
 
     return run
 
@@ -49,13 +51,14 @@ def test_the_same_episode_as_in_process(
     """Sampled, so with every kind of reply: same tokens, acts, outcomes, records; only the cache may differ."""
     plans = [EpisodePlan(f"e{i}", 1 + i % 4, 1000 + i, i, 0) for i in range(3)]
     sampling = SamplingParams(0.0, 8, (template.stop_id,))
-    expected = play(random_engine(), game, template, plans, sampling=sampling, seed_key=("test",))
-    episodes = run(plans=plans, engine=random_engine())
+    facts = ["left@N", "trap@NE", "top@SE", "blue@a"]
+    expected = play(random_engine(), game, template, plans, sampling=sampling, seed_key=("test",), knowledge=facts)
+    episodes = run(plans=plans, knowledge=facts, engine=random_engine())
     assert [episode.reason for episode in episodes] == [None] * 3
     for mine, theirs in zip(episodes, expected, strict=True):
-        for call in (*mine.calls, *theirs.calls):
-            call.cached_tokens = 0
-            call.logprobs = [round(x, 4) for x in call.logprobs]
+        for ours, call in zip(mine.calls, theirs.calls, strict=True):
+            assert ours.logprobs == pytest.approx(call.logprobs, abs=1e-4)
+            ours.logprobs, ours.cached_tokens = call.logprobs, call.cached_tokens
         assert mine == theirs
     write_episodes(tmp_path / "written", episodes)
     assert read_episodes(tmp_path / "written") == episodes

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from internalize.files import read_jsonl
 from internalize.games.dipwheel import DipWheel, Rules
 from internalize.games.protocol import Action, ActionSpec, Game
-from internalize.knowledge.atoms import Atom, Origin, Provenance, Scope, read_atoms
-from internalize.knowledge.dsl import parse_experiment
+from internalize.knowledge.atoms import Atom, Provenance, Scope
+from internalize.knowledge.dsl import Experiment
 from internalize.knowledge.stage import build
 
 RULES = {
@@ -52,12 +53,26 @@ def game(rules: Rules) -> DipWheel:
     return DipWheel(rules)
 
 
+def _read_atoms(path: Path) -> list[Atom]:
+    """The atoms of an `atoms.jsonl`, each under the hash that it was written with."""
+    rows = list(read_jsonl(path))
+    hashes = [row.pop("hash") for row in rows]
+    atoms = [Atom.model_validate(row) for row in rows]
+    assert [atom.hash for atom in atoms] == hashes
+    return atoms
+
+
+@pytest.fixture(scope="session")
+def read_atoms() -> Callable[[Path], list[Atom]]:
+    return _read_atoms
+
+
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     folder = tmp_path_factory.mktemp("knowledge")
     messages: list[str] = []
     facts = build(folder, SPEC, {}, messages.append)
-    return Built(folder, facts, read_atoms(folder / "atoms.jsonl"), messages)
+    return Built(folder, facts, _read_atoms(folder / "atoms.jsonl"), messages)
 
 
 class Blindfold:
@@ -197,8 +212,8 @@ def claim() -> Callable[..., Atom]:
             family="test",
             terms={},
             scope=Scope(game=game, levels=list(levels)),
-            test=parse_experiment({"null": [{"op": "otherwise"}], **test}),
-            provenance=Provenance(origins=[Origin(origin="generator")]),
+            test=Experiment.model_validate({"null": [{"op": "otherwise"}], **test}),
+            provenance=Provenance.of("generator"),
         )
 
     return make

@@ -10,7 +10,7 @@ from internalize.errors import UserError
 from internalize.games.dipwheel import DipWheel
 from internalize.games.protocol import Game
 from internalize.knowledge.bench import Bench, Spot
-from internalize.knowledge.dsl import parse_experiment, satisfied
+from internalize.knowledge.dsl import Experiment, satisfied
 from internalize.seeds import rng
 
 ANY = {
@@ -40,7 +40,7 @@ def replayed(game: Game, spot: Spot) -> Any:
 @given(st.integers(1, 6), st.integers(0, 40), st.integers(0, 3))
 @settings(max_examples=40, deadline=None)
 def test_a_context_is_reproduced_by_its_acts_and_never_over(game: DipWheel, level: int, index: int, seed: int) -> None:
-    test = parse_experiment({**ANY, "random_actions": [0, 3]})
+    test = Experiment.model_validate({**ANY, "random_actions": [0, 3]})
     spot = Bench(game, seed).context(test, level, index)
     assert spot is not None
     assert spot == Bench(game, seed).context(test, level, index)
@@ -60,7 +60,7 @@ def test_reach_finds_states_in_the_precondition_by_legal_acts(
     game: DipWheel, pre: list[dict[str, Any]], level: int, index: int, aim: Any
 ) -> None:
     ending = pre[0]["op"] == "same"
-    test = parse_experiment({**ANY, "pre": pre, "max_walk": 4, "do": [] if ending else ["dip:N"]})
+    test = Experiment.model_validate({**ANY, "pre": pre, "max_walk": 4, "do": [] if ending else ["dip:N"]})
     bench = Bench(game)
     context = bench.context(test, level, index)
     assert context is not None
@@ -77,13 +77,13 @@ def test_reach_finds_states_in_the_precondition_by_legal_acts(
 
 def test_starts_are_tried_until_one_fits(game: DipWheel) -> None:
     red_left = ["red", "blank", "red", "blank"]
-    test = parse_experiment(
+    test = Experiment.model_validate(
         {**ANY, "start": [{"op": "eq", "probe": "target", "value": red_left}], "random_actions": [0, 0]}
     )
     spots = [Bench(game).context(test, 2, index) for index in range(5)]
     assert all(spot is not None and spot.probes["target"] == red_left for spot in spots)
     assert len({spot.seed for spot in spots if spot}) == 5
-    impossible = parse_experiment({**ANY, "start": [{"op": "eq", "probe": "target", "value": ["red"] * 4}]})
+    impossible = Experiment.model_validate({**ANY, "start": [{"op": "eq", "probe": "target", "value": ["red"] * 4}]})
     assert Bench(game).context(impossible, 2, 0) is None
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from internalize.games.dipwheel import DipWheel, Rules
 from internalize.games.dipwheel.state import REGION_CELLS
-from internalize.knowledge.atoms import Origin, Provenance
+from internalize.knowledge.atoms import Provenance
 from internalize.knowledge.bench import Bench
 from internalize.knowledge.dipwheel import DipwheelLexicon
 from internalize.knowledge.exploration import explore
@@ -39,7 +39,7 @@ def test_a_mutant_equal_to_its_atom_is_left_out(game: DipWheel) -> None:
         "region2": "left",
         "colour2": "red",
     }
-    atom = layers.atom(terms, Provenance(origins=[Origin(origin="composition")]))
+    atom = layers.atom(terms, Provenance.of("composition"))
     assert all(mutant.hash != atom.hash for mutant in layers.mutants(atom))
     assert all(mutant.terms["colour1"] == "blue" for mutant in layers.mutants(atom))
 

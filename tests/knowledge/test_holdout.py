@@ -4,7 +4,7 @@ import pytest
 
 from internalize.errors import StudyError
 from internalize.games.dipwheel import DipWheel
-from internalize.knowledge.atoms import Atom, HeldOut, Origin, Provenance
+from internalize.knowledge.atoms import Atom, HeldOut, Provenance
 from internalize.knowledge.bench import Bench
 from internalize.knowledge.dipwheel import DipwheelLexicon
 from internalize.knowledge.exploration import Explorer, explore
@@ -57,7 +57,7 @@ def test_the_draw_of_one_atom_does_not_depend_on_the_others(true_atoms: list[Ato
     settings = HoldOutSettings(atom_fraction=0.25)
     together = {atom.id: atom.held_out for atom in mark(true_atoms, settings)}
     assert {atom.id: atom.held_out for atom in mark(true_atoms[::-3], settings)}.items() <= together.items()
-    renamed = Provenance(origins=[Origin(origin="mutation")])
+    renamed = Provenance.of("mutation")
     moved = [atom.model_copy(update={"claim": "other words", "provenance": renamed}) for atom in true_atoms]
     assert {atom.id: atom.held_out for atom in mark(moved, settings)} == together
 

@@ -14,7 +14,7 @@ from internalize.errors import StudyError, UserError
 from internalize.files import read_jsonl, sha256_file
 from internalize.games.dipwheel import DipWheel, Rules, random_rules
 from internalize.knowledge import stage
-from internalize.knowledge.atoms import Atom, Counterexample, read_atoms
+from internalize.knowledge.atoms import Atom, Counterexample
 from internalize.knowledge.bench import Bench
 from internalize.knowledge.dsl import Judgement, judge, satisfied
 from internalize.knowledge.stage import build
@@ -67,7 +67,7 @@ def test_the_ledger_keeps_every_claim_and_false_ones_replay(built: Any, rules: R
         del row["hash"]
         atom = Atom.model_validate({**row, "terms": {}})
         example = Counterexample.model_validate(row["verdict"]["counterexample"])
-        assert replay(DipWheel(rules), atom, example) is Judgement.FAILED, row["id"]
+        assert replay(Bench(DipWheel(rules)), atom.test, example) is Judgement.FAILED, row["id"]
 
 
 def test_equal_settings_give_equal_bytes_and_the_rules_are_never_read(
@@ -92,7 +92,7 @@ def test_equal_settings_give_equal_bytes_and_the_rules_are_never_read(
 
 
 def test_other_rules_give_their_own_facts_and_no_atom_contradicts_them(
-    tmp_path: Path, spec: dict[str, Any], rules: Rules
+    tmp_path: Path, spec: dict[str, Any], rules: Rules, read_atoms: Any
 ) -> None:
     other = random_rules(random.Random(2), exclude_regions=rules.regions)
     facts = build(tmp_path, small(spec, other), {}, quiet)

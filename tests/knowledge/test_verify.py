@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from internalize.games.dipwheel import DipWheel, random_rules
 from internalize.knowledge.atoms import Atom
+from internalize.knowledge.bench import Bench
 from internalize.knowledge.dipwheel import DipwheelLexicon
 from internalize.knowledge.dsl import Judgement
 from internalize.knowledge.verify import Verifier, replay
@@ -39,9 +40,9 @@ def test_a_false_claim_is_refuted_by_acts_that_reproduce_it(lamp: Any, claim: Cl
     verdict = Verifier(lamp).verdict(atom)
     assert verdict.status == "refuted"
     assert verdict.counterexample is not None
-    assert replay(lamp, atom, verdict.counterexample) is Judgement.FAILED
+    assert replay(Bench(lamp), atom.test, verdict.counterexample) is Judgement.FAILED
     true = claim(do=["press"], expect=[{"op": "changed", "probe": "lamp"}], null=STAYS)
-    assert replay(lamp, true, verdict.counterexample) is Judgement.HELD
+    assert replay(Bench(lamp), true.test, verdict.counterexample) is Judgement.HELD
 
 
 def test_a_counterexample_is_as_short_as_its_failure_allows(lamp: Any, claim: Claim) -> None:
@@ -61,11 +62,11 @@ def test_a_counterexample_keeps_the_acts_that_lead_to_its_precondition(lamp: Any
     assert example is not None
     assert example.actions[example.setup_at :] == ["rest", "turn"]
     assert example.setup_at >= 1
-    assert replay(lamp, atom, example) is Judgement.FAILED
+    assert replay(Bench(lamp), atom.test, example) is Judgement.FAILED
     cut = example.model_copy(
         update={"actions": example.actions[1:], "setup_at": example.setup_at - 1, "do_at": example.do_at - 1}
     )
-    assert replay(lamp, atom, cut) is Judgement.INAPPLICABLE
+    assert replay(Bench(lamp), atom.test, cut) is Judgement.INAPPLICABLE
 
 
 def test_replay_accepts_only_the_acts_that_the_test_designs(lamp: Any, claim: Claim) -> None:
@@ -73,7 +74,7 @@ def test_replay_accepts_only_the_acts_that_the_test_designs(lamp: Any, claim: Cl
     example = Verifier(lamp).verdict(atom).counterexample
     assert example is not None
     other = example.model_copy(update={"actions": [*example.actions[:-1], "rest"]})
-    assert replay(lamp, atom, other) is Judgement.INAPPLICABLE
+    assert replay(Bench(lamp), atom.test, other) is Judgement.INAPPLICABLE
 
 
 def test_a_false_claim_that_held_by_coincidence_gets_no_support(lamp: Any, claim: Claim) -> None:
@@ -128,7 +129,7 @@ def test_a_failure_that_no_replay_reproduces_is_unstable(fickle_lamp: Any, claim
     assert verdict.status == "unstable"
     assert verdict.counted - verdict.held == 2
     assert verdict.counterexample is not None
-    assert replay(fickle_lamp, atom, verdict.counterexample) is Judgement.HELD
+    assert replay(Bench(fickle_lamp), atom.test, verdict.counterexample) is Judgement.HELD
 
 
 def test_an_atom_whose_mutant_survives_is_weak(lamp: Any, claim: Claim) -> None:
@@ -159,7 +160,7 @@ def test_of_all_single_facts_exactly_the_nine_true_ones_are_verified(random: Any
         if fact not in game.rules.facts():
             assert verdict.status == "refuted", fact
             assert verdict.counterexample is not None
-            assert replay(DipWheel(game.rules), atom, verdict.counterexample) is Judgement.FAILED
+            assert replay(Bench(DipWheel(game.rules)), atom.test, verdict.counterexample) is Judgement.FAILED
 
 
 @pytest.mark.parametrize("order", [1, -1])

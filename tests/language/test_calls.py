@@ -7,23 +7,23 @@ import pytest
 from internalize.errors import UserError
 from internalize.games.dipwheel import DipWheel, random_rules
 from internalize.games.protocol import Action
-from internalize.language.calls import CallTable, ToolCall, bundled, expand, word_of
+from internalize.language.calls import CallTable, ToolCall, bundled
 
 
 def test_words_expand_to_the_tools_and_back() -> None:
-    assert expand("dip:NW") == ToolCall("act", "DIP_NW", None, None)
-    assert expand("pot:c") == ToolCall("act", "CLICK", 2, 6)
-    assert expand("look") == ToolCall("look")
+    assert bundled().expand("dip:NW") == ToolCall("act", "DIP_NW", None, None)
+    assert bundled().expand("pot:c") == ToolCall("act", "CLICK", 2, 6)
+    assert bundled().expand("look") == ToolCall("look")
     assert len(bundled().words) == len(set(bundled().words)) == 10
     for word in bundled().words:
-        assert word_of(expand(word)) == word
+        assert bundled().word_of(bundled().expand(word)) == word
         assert word in bundled()
 
 
 def test_arguments_on_the_wire() -> None:
-    assert expand("pot:a").arguments() == {"action": "CLICK", "x": 0, "y": 6}
-    assert expand("dip:S").arguments() == {"action": "DIP_S", "x": None, "y": None}
-    assert expand("look").arguments() == {}
+    assert bundled().expand("pot:a").arguments() == {"action": "CLICK", "x": 0, "y": 6}
+    assert bundled().expand("dip:S").arguments() == {"action": "DIP_S", "x": None, "y": None}
+    assert bundled().expand("look").arguments() == {}
 
 
 def test_the_bundled_table_is_the_games_own_and_agrees_with_its_action_specs() -> None:
@@ -40,14 +40,14 @@ def test_the_bundled_table_is_the_games_own_and_agrees_with_its_action_specs() -
 def test_unknown_words_are_user_errors(word: str) -> None:
     assert word not in bundled()
     with pytest.raises(UserError, match="unknown call word") as caught:
-        expand(word)
+        bundled().expand(word)
     assert "dip:N" in caught.value.expected
 
 
 @pytest.mark.parametrize("call", [ToolCall("status"), ToolCall("act", "CLICK", 5, 5), ToolCall("act", "FLY")])
 def test_calls_without_a_word_are_user_errors(call: ToolCall) -> None:
     with pytest.raises(UserError, match="no call word"):
-        word_of(call)
+        bundled().word_of(call)
 
 
 def test_a_table_follows_the_game_it_was_made_of() -> None:

@@ -12,14 +12,17 @@ import torch
 from torch import Tensor
 
 from internalize.errors import GateFailed, UserError
-from internalize.numerics.attention import AttentionShape, attention_gate, attention_kernel, math_attention
+from internalize.numerics.attention import ATTENTION, AttentionShape, attention_kernel, math_attention
+from internalize.numerics.packed import packed_gate
 from internalize.numerics.verdict import Verdict, require
 
 SHAPES = [AttentionShape(4, 2, size, (1, 17, 40)) for size in (8, 256)]
 
 
 def gate(kernel: Callable[..., Tensor], shapes: Sequence[AttentionShape] = SHAPES, **options: Any) -> Verdict:
-    return attention_gate(kernel, shapes, layer="core attention of layers 0-2", **{"tolerance": 1e-4, **options})
+    return packed_gate(
+        ATTENTION, kernel, shapes, layer="core attention of layers 0-2", **{"tolerance": 1e-4, **options}
+    )
 
 
 class ScaledGradient(torch.autograd.Function):

@@ -13,14 +13,15 @@ from torch import Tensor
 
 from internalize.errors import GateFailed, UserError
 from internalize.numerics import delta
-from internalize.numerics.delta import DeltaShape, chunked, delta_gate, delta_kernel, recurrent
+from internalize.numerics.delta import DELTA, DeltaShape, chunked, delta_kernel, recurrent
+from internalize.numerics.packed import packed_gate
 from internalize.numerics.verdict import Verdict, require
 
 SHAPE = DeltaShape(2, 8, 16, (1, 5, 70))
 
 
 def gate(kernel: delta.Kernel, shape: DeltaShape = SHAPE) -> Verdict:
-    return delta_gate(kernel, [shape], layer="gated delta rule of layers 0-2", tolerance=1e-4)
+    return packed_gate(DELTA, kernel, [shape], layer="gated delta rule of layers 0-2", tolerance=1e-4)
 
 
 def drawn(lengths: Sequence[int], seed: int = 0) -> dict[str, Tensor]:

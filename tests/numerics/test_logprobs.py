@@ -16,8 +16,8 @@ from internalize.errors import GateFailed
 from internalize.numerics.engines import Subject, fixed_prompts, local_engine
 from internalize.numerics.logprobs import Learner, logprobs_gate
 from internalize.numerics.reference import TorchReference
-from internalize.numerics.trainers import policy_sequence, trainer_logprobs
 from internalize.numerics.verdict import Verdict, require
+from internalize.train.logprobs import policy_sequence
 from internalize.train.trainer import LossSpec, Trainer
 
 PROMPTS = fixed_prompts(40, [3, 12, 20])
@@ -40,7 +40,7 @@ def learner(trainer: Trainer, lr: float = 0.0) -> Learner:
         for engine in engines:
             engine.update_weights(trainer.export_hf(), "now")  # type: ignore[attr-defined]
 
-    return Learner(lambda s, t: trainer_logprobs(trainer, s, t), step, publish)
+    return Learner(trainer.logprobs, step, publish)
 
 
 def gate(engine: Engine, subject: Learner, **changes: Any) -> Verdict:
@@ -54,7 +54,7 @@ def test_the_trainers_logprobs_are_the_models(
     trainer = make_trainer()
     trainer.max_tokens = 16  # several micro-batches
     sequences = fixed_prompts(40, [2, 11, 14, 3])
-    got = trainer_logprobs(trainer, sequences, 0.7)
+    got = trainer.logprobs(sequences, 0.7)
     for tokens, row, table in zip(
         sequences, got, TorchReference(config, weights).logprobs(sequences, 0.7), strict=True
     ):

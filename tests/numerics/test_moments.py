@@ -10,8 +10,8 @@ import pytest
 from internalize.errors import GateFailed
 from internalize.numerics.engines import fixed_prompts
 from internalize.numerics.moments import moments_gate
-from internalize.numerics.trainers import policy_sequence
 from internalize.numerics.verdict import Verdict, require
+from internalize.train.logprobs import policy_sequence
 from internalize.train.trainer import LossSpec, Trainer
 
 BATCHES = [[policy_sequence(tokens) for tokens in fixed_prompts(40, lengths)] for lengths in ([9, 12], [15], [7, 20])]

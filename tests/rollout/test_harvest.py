@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
-from internalize.errors import CorruptPayload, MissingPayload, UserError
+from internalize.errors import UserError
 from internalize.files import read_json, write_json
 from internalize.games import make_game
 from internalize.harness.episode import read_episodes
-from internalize.rollout.actor import load_engine, load_hf_state
+from internalize.rollout.actor import load_engine
 from internalize.rollout.harvest import build
-from internalize.rollout.plans import band_of
+from internalize.rollout.plans import BAND_BITS, BANDS
 
 FACTS = ["blue@a", "bottom@NW", "green@c", "left@N", "red@b", "right@SW", "top@SE", "trap@NE", "wipe@S"]
 
@@ -49,7 +48,7 @@ def test_teacher_is_told_the_facts_and_the_base_is_not(
         assert sorted(words[2:11]) == FACTS
         assert "know" not in template.vocab.decode(alone.calls[0].prompt_ids).split()
         assert (told.plan.level, told.plan.seed) == (alone.plan.level, alone.plan.seed)
-        assert band_of(told.plan.seed) == "harvest"
+        assert BANDS[told.plan.seed >> BAND_BITS] == "harvest"
         assert told.unknown_words == 0
     assert (facts["policy"], own["policy"], facts["episodes"], facts["valid"]) == ("teacher", "base", 6, 6)
     assert facts["clears"] == sum(e.outcome.cleared for e in teacher)
@@ -82,31 +81,9 @@ def test_load_engine_holds_the_folders_tensors(base_folder: Path, game_settings:
     assert torch.equal(engine.score([[1, 2, 3]])[0], again.score([[1, 2, 3]])[0])
 
 
-def test_sharded_folder_loads_as_one_file(tmp_path: Path, base_folder: Path) -> None:
-    state = load_hf_state(base_folder)
-    names = sorted(state)
-    shards = {"model-1.safetensors": names[:5], "model-2.safetensors": names[5:]}
-    for file, part in shards.items():
-        save_file({n: state[n] for n in part}, tmp_path / file)
-    index = {"weight_map": {n: file for file, part in shards.items() for n in part}}
-    write_json(tmp_path / "model.safetensors.index.json", index)
-    loaded = load_hf_state(tmp_path)
-    assert sorted(loaded) == names
-    assert all(torch.equal(loaded[n], state[n]) for n in names)
-    (tmp_path / "model-2.safetensors").unlink()
-    with pytest.raises(MissingPayload, match=r"model-2"):
-        load_hf_state(tmp_path)
-
-
-def test_damaged_folders_are_named(tmp_path: Path, base_folder: Path) -> None:
+def test_a_vocabulary_that_does_not_fit_the_model_is_refused(tmp_path: Path, base_folder: Path) -> None:
     folder = tmp_path / "base"
     shutil.copytree(base_folder, folder)
-    config = read_json(folder / "config.json")
-    write_json(folder / "config.json", {**config, "vocab_size": 9})
+    write_json(folder / "config.json", read_json(folder / "config.json") | {"vocab_size": 9})
     with pytest.raises(UserError, match="larger"):
-        load_engine(folder)
-    write_json(folder / "config.json", config)
-    data = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(data[:100])
-    with pytest.raises(CorruptPayload):
         load_engine(folder)

@@ -40,9 +40,9 @@ exec "$@" --num-cpus=2
 DRIVER = """
 import sys
 from pathlib import Path
+import ray  # as a package may that we import before: mode and token of now are what counts
 from internalize.runtime import cluster
 there = cluster.connect(2)
-import ray
 from internalize.runtime.placement import layout
 from internalize.runtime.ray_workers import RayWorkers
 print("nodes", sum(node["Alive"] for node in ray.nodes()))

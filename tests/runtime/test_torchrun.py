@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,10 +18,12 @@ from internalize.checkpoints.digest import tensor_digests
 from internalize.checkpoints.hf_names import TensorMismatchError
 from internalize.engine.folder import ModelFolder
 from internalize.errors import MissingPayload
+from internalize.ports import free_port
 from internalize.runtime.failures import WorkerLost
 from internalize.runtime.group import TrainerGroup
+from internalize.runtime.launch import ADDRESS, KEY
 from internalize.runtime.rank import TrainerSettings
-from internalize.runtime.torchrun import TorchrunRanks
+from internalize.runtime.torchrun import MODULE, TorchrunRanks
 from internalize.train.batch import TrainSequence
 from internalize.train.losses import LossSpec
 from internalize.train.optimizer import OptimizerSpec
@@ -124,24 +125,35 @@ def test_ranks_that_cannot_start_are_an_error_with_their_log(tmp_path: Path, mon
 
 DRIVER = """
 import sys, time
-from pathlib import Path
-from internalize.runtime.torchrun import TorchrunRanks
-print(TorchrunRanks(1, Path(sys.argv[1])).processes["rank 0"], flush=True)
-time.sleep(600)
+from multiprocessing.connection import Listener
+with Listener(("127.0.0.1", 0), authkey=bytes(32)) as listener:
+    print(listener.address[1], flush=True)
+    with listener.accept() as rank:
+        rank.recv_bytes()
+        print("connected", flush=True)
+        time.sleep(600)
 """
 
 
-def test_ranks_end_with_their_driver(tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(Path(internalize.__file__).parents[1])}
-    driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(tmp_path / "ranks.log")], stdout=subprocess.PIPE, text=True, env=environment
-    )
+def test_a_rank_ends_with_its_driver() -> None:
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER], stdout=subprocess.PIPE, text=True)
     assert driver.stdout is not None
-    rank = Path(f"/proc/{int(driver.stdout.readline())}")
-    driver.stdout.close()
-    driver.kill()
-    driver.wait()
-    deadline = time.monotonic() + 60
-    while rank.exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not rank.exists()
+    environment = {
+        "PYTHONPATH": str(Path(internalize.__file__).parents[1]),
+        ADDRESS: f"127.0.0.1:{int(driver.stdout.readline())}",
+        KEY: bytes(32).hex(),
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port("127.0.0.1")),
+    }
+    rank = subprocess.Popen([sys.executable, "-m", MODULE], env=os.environ | environment)
+    try:
+        assert driver.stdout.readline() == "connected\n"
+        driver.kill()
+        assert rank.wait(60) == 1
+    finally:
+        for process in (driver, rank):
+            process.kill()
+            process.wait()
+        driver.stdout.close()

@@ -1,14 +1,16 @@
-"""One of four ranks that train the same batches at several parallel shapes; the tests read what it leaves.
+"""Four ranks that train the same batches at several parallel shapes; the tests read what they leave.
 
-`python parallel_ranks.py RANK FOLDER`. The processes split into worlds of 2 and 4 ranks one after another, so that one
-start (some seconds of imports a rank) serves every shape.
+`python parallel_ranks.py FOLDER` imports everything and forks the ranks. These split into worlds of 2 and 4 one after
+another, so that one start (some seconds of imports) serves every rank and every shape.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from dataclasses import dataclass
+import traceback
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,8 @@ class Shape:
     pp: int = 1
     dp: int = 1
     recompute: bool = False
+    half: bool = False
+    """Trains in bf16, too."""
 
     @property
     def ranks(self) -> range:
@@ -48,7 +52,7 @@ class Shape:
 
 
 ROUNDS = [
-    [Shape("tp2", tp=2), Shape("pp2", first=2, pp=2)],
+    [Shape("tp2", tp=2, half=True), Shape("pp2", first=2, pp=2, half=True)],
     [Shape("dp2", dp=2), Shape("tp2-recompute", first=2, tp=2, recompute=True)],
     [Shape("tp2-pp2", tp=2, pp=2)],
     [Shape("pp2-dp2", pp=2, dp=2)],
@@ -84,7 +88,7 @@ def train(kind: str, config: dict[str, Any], parallel: ParallelSpec, save: Path 
             steps.append(vars(trainer.train_step(batch(kind, step), KINDS[kind], lr=LR)))
         return {
             "steps": steps,
-            "loaded": all(torch.equal(loaded[name], tensor) for name, tensor in weights.items()),
+            "loaded": all(torch.equal(loaded[name], tensor.to(loaded[name])) for name, tensor in weights.items()),
             "weights": {name: tensor.double().flatten().tolist() for name, tensor in trainer.export_hf().items()},
         }
 
@@ -128,6 +132,8 @@ def cases(shape: Shape, folder: Path) -> dict[str, Any]:
     }
     if shape.pp > 1:
         found["untied"] = train("sft", UNTIED, shape.spec)
+    if shape.half:
+        found["half"] = train("sft", CONFIG, replace(shape.spec, precision="bf16"))
     found["odd"] = odd_cases(shape.spec)
     if shape.name == "tp2-pp2":
         found["from one rank"] = resume(folder / "one-joint", shape.spec)
@@ -154,5 +160,19 @@ def main(rank: int, folder: Path) -> None:
             dist.destroy_process_group()
 
 
+def fork(rank: int, folder: Path) -> int:
+    """A process that is this rank; its id."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        main(rank, folder)
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))
+    children = [fork(rank, Path(sys.argv[1])) for rank in range(4)]
+    sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0 for child in children))

@@ -8,20 +8,38 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from cells import disagreements, wrong_costs
 from loading import load
+from made_study import KINDS, kinds
 from workbench import Bench
 
 from internalize.archive.layout import MANIFEST, SUMS
 from internalize.archive.verify import verify
 from internalize.files import read_json
+from internalize.report.evidence import COSTS, TABLES, Evidence
+from internalize.report.results import read_results
 
 
 def test_the_study_leaves_an_archive_that_is_whole(finished: Bench) -> None:
     archive = finished.work / "results" / "archive"
     assert verify(archive) == []
+    assert all(set(suffixes) <= set(KINDS[top]) for top, suffixes in kinds(archive).items()), kinds(archive)
     subprocess.run(["sha256sum", "--check", "--quiet", SUMS], cwd=archive, check=True)
     for words in (["check"], ["trace", "recite", "final_eval_return"], ["trace", "none", "sft_only_rollout_clears"]):
         subprocess.run([sys.executable, "-I", "tables.py", *words], cwd=archive, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_every_number_of_the_study_can_be_asked(finished: Bench) -> None:
+    """Every cell of every table is made again from the measurements that its evidence names; the page is there."""
+    results = finished.work / "results"
+    evidence = Evidence(read_results(results, finished.work / "store"))
+    for table in TABLES:
+        asked, wrong = (1, wrong_costs(evidence)) if table == COSTS else disagreements(evidence, table)
+        assert asked
+        assert wrong == []
+    page = (results / "report" / "index.html").read_text()
+    assert '"state":"whole"' in page, "the manifest of the archive, as the page saw it"
+    assert len(page) < 5_000_000
 
 
 def test_every_table_of_it_loads(finished: Bench, tmp_path: Path) -> None:

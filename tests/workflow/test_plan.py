@@ -11,7 +11,7 @@ import pytest
 from internalize import specs
 from internalize.arms.settings import step_settings
 from internalize.errors import UserError
-from internalize.inputs import segment_receipt
+from internalize.inputs import segment_path
 from internalize.study import load_study, resolved_arm
 from internalize.workflow import RECEIPTS, Plan
 
@@ -30,9 +30,13 @@ def write(plan: Plan, first: int, last: int, status: str, **changes: object) -> 
     """A receipt of a segment's last step."""
     arm = plan.arms["recite"]
     spec = step_settings(specs.segment(plan.study, arm, 0, first, last), last).spec
-    path = Path(RECEIPTS) / "arms" / segment_receipt("recite", 0, first, last)
+    path = Path(segment_path("recite", 0, first, last))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"status": status, "spec": spec, "code": plan.code("segment"), **changes}))
+    path.write_text(
+        json.dumps(
+            {"status": status, "spec": spec, "code": plan.code("segment"), "facts": {"stopped_at": last}, **changes}
+        )
+    )
 
 
 def test_segments_cover_the_steps_once(repository: Path) -> None:
@@ -87,7 +91,7 @@ def test_an_rl_segment_reads_no_rows(plan: Plan) -> None:
     later = plan.segment_inputs(SimpleNamespace(arm="recite", seed="0", first="0002", last="0003"))
     assert first["rows"] == [f"{RECEIPTS}/rows/teacher_turns.json"]
     assert (first["previous"], later["rows"]) == ([], [])
-    assert later["previous"] == [f"{RECEIPTS}/arms/{segment_receipt('recite', 0, 0, 1)}"]
+    assert later["previous"] == [segment_path("recite", 0, 0, 1)]
 
 
 def test_no_arm_with_a_status_that_is_run_is_an_error(repository: Path) -> None:

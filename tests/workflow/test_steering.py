@@ -71,6 +71,7 @@ def test_a_finished_study_is_found_whole(bench: Bench, monkeypatch: pytest.Monke
     jobs = jobs_of(plan)
     found = find_done(jobs, plan, Store(bench.work / "store"))
     by_receipt = {"results/receipts/report.json", "results/receipts/archive.json", "results/rulegraph.svg"}
+    by_receipt |= {"results/report/index.html"}
     assert {job.output for job in jobs} - set(found.jobs) == by_receipt
     assert estimate(plan).total().jobs_left == 0
 
@@ -158,15 +159,16 @@ def test_parsing_a_large_study_imports_nothing_heavy(repository: Path, tmp_path:
     code = (
         "import sys; from pathlib import Path; from internalize.workflow import Plan;"
         f"plan = Plan.from_config({{'study': 'large.yaml', 'steps_per_job': 1}}, Path({str(repository)!r}));"
-        "plan.export_terms(); targets = plan.targets();"
+        "from internalize.costs.terms import terms_of; terms_of(plan).export(); targets = plan.targets();"
         f"heavy = [name for name in {HEAVY!r} if name in sys.modules];"
         "from internalize.costs.jobs import jobs_of; jobs = jobs_of(plan);"
         "print(heavy, len(jobs), len({t for t in targets} - {j.output for j in jobs}))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     # 2000 segments, 50 evals and that of the base, 7 row sets, 2 harvests, and one each of knowledge, base, gate,
-    # numerics, report, archive and pictures; beside a job's first output: four gates, the archive's sums, a picture
-    assert done.stdout.split("]") == ["[", f" {2000 + 50 + 1 + 7 + 2 + 7} 6\n"]
+    # numerics, report, archive, page and pictures; beside a job's first output: four gates, the archive's sums, one
+    # picture
+    assert done.stdout.split("]") == ["[", f" {2000 + 50 + 1 + 7 + 2 + 8} 6\n"]
 
 
 def large_study(repository: Path) -> dict[str, object]:

@@ -94,5 +94,5 @@ def check_out(repository: Path, target: Path) -> None:
             shutil.copyfile(source, target / part)
     command = target / "bin" / "internalize"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m internalize.cli "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m internalize "$@"\n')
     command.chmod(0o755)

@@ -15,7 +15,7 @@ from typing import Any
 
 from internalize.archive.card import card
 from internalize.archive.inventory import CHECKPOINTS
-from internalize.archive.layout import CRATE, LOG, MODELS, README
+from internalize.archive.layout import ARCHIVE_RECEIPT, CRATE, LOG, MODELS, README
 from internalize.archive.log import LOG_TABLE, write_state
 from internalize.archive.manifest import File, Manifest, TableEntry, as_tables, entry, hash_files, write_manifests
 from internalize.archive.models import assemble_models
@@ -24,8 +24,6 @@ from internalize.archive.shared import known_tables, links
 from internalize.files import disk_error, fsync_dir, link, read_jsonl, tree_files, write_json, write_text
 from internalize.receipts import Receipt
 from internalize.store import RECEIPT, RUN, Store
-
-ARCHIVE_RECEIPT = "state/archive-receipt.json"
 
 
 def assemble(

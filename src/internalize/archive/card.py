@@ -13,9 +13,10 @@ from typing import Any
 
 import yaml
 
-from internalize.archive.layout import MANIFEST, README, SUMS
+from internalize.archive.layout import MANIFEST, READER, README, SUMS
 from internalize.archive.manifest import Manifest
 from internalize.archive.tables import Table
+from internalize.archive.tarread import read_index
 from internalize.archive.text import markdown, size
 from internalize.files import read_jsonl
 from internalize.receipts import Receipt
@@ -48,7 +49,7 @@ def card(root: Path, spec: Mapping[str, Any], archive: Receipt, manifest: Manife
         "## Tables\n",
         _tables(manifest, tables),
         "## Check, read, trace\n",
-        _commands(root, spec),
+        _commands(root, spec, manifest, tables),
         "## Contents\n",
         _contents(manifest),
         "## Runs\n",
@@ -67,8 +68,7 @@ def card(root: Path, spec: Mapping[str, Any], archive: Receipt, manifest: Manife
 def front_matter(spec: Mapping[str, Any], manifest: Manifest, tables: Sequence[Table]) -> dict[str, Any]:
     """The card's YAML as a dictionary."""
     rows = sum(entry.rows for entry in manifest.tables.values())
-    filled = [table for table in tables if table.name in manifest.tables and manifest.tables[table.name].rows]
-    configs = [config(table) for table in filled]  # a config without rows does not load
+    configs = [config(table) for table in _filled(manifest, tables)]
     if configs:
         configs[0]["default"] = True
     return {
@@ -115,7 +115,8 @@ def _arms(root: Path, spec: Mapping[str, Any]) -> str:
         ]
         for arm in spec["order"]
     ]
-    lead = "Mean shaped return with its 95 % interval, and episodes cleared, in the evals (all seeds).\n\n"
+    lead = "Mean shaped return with its 95 % interval, and episodes cleared, in the evals (all seeds). "
+    lead += "An arm that starts with RL has no SFT-only policy but the base, which was measured once.\n\n"
     return lead + markdown(head, cells)
 
 
@@ -136,35 +137,52 @@ def _tables(manifest: Manifest, tables: Sequence[Table]) -> str:
             str(len(manifest.tables[table.name].files)),
             table.about,
         ]
-        for table in tables
-        if table.name in manifest.tables
+        for table in _filled(manifest, tables)
+    ]
+    empty = [
+        f"`{table.name}`" for table in tables if table.name in manifest.tables and not manifest.tables[table.name].rows
     ]
     lead = 'Each is one config: `datasets.load_dataset(<this repository or folder>, <config>, split="train")`.\n'
     note = "Columns of no fixed shape hold JSON text: `json.loads` them.\n"
+    if empty:
+        note += f"No config, since there are no rows (they are made while training): {', '.join(empty)}.\n"
     return "\n".join([lead, markdown(["config", "rows", "files", "one row is"], cells), note])
 
 
-def _commands(root: Path, spec: Mapping[str, Any]) -> str:
-    arm = spec["order"][0]
-    runs = sorted(path.parent.name for path in root.glob("runs/*/work.tar.zst"))
-    run = next((name for name in runs if name.startswith(f"{arm}-seed")), runs[0] if runs else "RUN")
-    return f"""In this folder, with coreutils and Python alone:
+def _commands(root: Path, spec: Mapping[str, Any], manifest: Manifest, tables: Sequence[Table]) -> str:
+    arm, runs = spec["order"][0], sorted(path.parent.name for path in root.glob("runs/*/work.tar.zst"))
+    run = next((name for name in runs if name.startswith(f"{arm}-seed")), runs[0])
+    packed = f"runs/{run}/work.tar.zst"
+    episode = read_index(root / packed)[0].folder
+    config = _filled(manifest, tables)[0].name
+    here = [
+        (f"sha256sum --check --quiet {SUMS}", "every file is what it was"),
+        (f"python3 {READER}", "the summary table, made anew from the metrics"),
+        (f"python3 {READER} check", f"is it what {SUMMARY} says?"),
+        (f"python3 {READER} trace {arm} final_eval_return", "a cell: its metrics rows, its episodes, recomputed"),
+        (f"tar --zstd -tf {packed}", "one folder an episode"),
+        (f"tar --zstd -xOf {packed} {episode}/journal.jsonl", "what an episode's tools were asked and said"),
+    ]
+    installed = [
+        ("internalize verify .", "also finds extra files, and checks the chain of receipts"),
+        (f"internalize cat . {run} {episode}", "one episode, without unpacking the rest"),
+        (f"""python3 -c 'import os, datasets; print(datasets.load_dataset(os.getcwd(), "{config}"))'""", "a table"),
+    ]
+    return (
+        "In this folder, with coreutils, tar, zstd and Python 3.9 or newer:\n\n"
+        f"{_block(here)}\nWith `internalize`, or `datasets`, installed:\n\n{_block(installed)}"
+    )
 
-```
-sha256sum --check --quiet {SUMS}                   # every file is what it was
-python3 tables.py                                  # the summary table, made anew from the metrics
-python3 tables.py check                            # is it what {SUMMARY} says?
-python3 tables.py trace {arm} final_eval_return    # a cell: its metrics rows, its episodes, recomputed
-tar --zstd -tf runs/{run}/work.tar.zst             # one folder an episode
-```
 
-With `internalize` installed:
+def _block(commands: Sequence[tuple[str, str]]) -> str:
+    width = max(len(command) for command, _ in commands)
+    lines = [f"{command:{width}}  # {what}" for command, what in commands]
+    return "\n".join(["```", *lines, "```", ""])
 
-```
-internalize verify .                               # also finds extra files, and checks the chain of receipts
-internalize cat . {run} EPISODE                    # one episode, without unpacking the rest
-```
-"""
+
+def _filled(manifest: Manifest, tables: Sequence[Table]) -> list[Table]:
+    """The tables that have rows: a config without any would not load."""
+    return [table for table in tables if table.name in manifest.tables and manifest.tables[table.name].rows]
 
 
 def _contents(manifest: Manifest) -> str:
@@ -184,7 +202,8 @@ and `play_eval.jsonl` (the levels asked for), `episodes.jsonl`, `calls.jsonl.zst
 where each starts), `wandb_offline.tar.zst` (a mirror of the metrics that `wandb sync` takes) and `wandb_export/` (what
 reading that mirror gives).
 `knowledge-set/`, `rows/` (each with its audit), `metrics/` (by kind, and the report's tables), `checkpoints/`, `base/`,
-`state/` (receipts, log of decisions, study as resolved, environment, the workflow's files).
+`game/` (hashes of a game that was fetched; not the game), `state/` (receipts, log of decisions, study as resolved,
+environment, the workflow's files).
 """
     return markdown(["path", "files", "size"], cells) + inside
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from internalize.archive.layout import CHECKPOINTS, RECEIPTS
+from internalize.archive.layout import ARCHIVE_RECEIPT, CHECKPOINTS, RECEIPTS
 from internalize.archive.manifest import Manifest, is_safe
 from internalize.errors import CorruptPayload, UserError
 from internalize.files import read_json, read_jsonl
@@ -21,7 +21,6 @@ from internalize.receipts import Receipt, ancestors
 from internalize.store import Store
 
 ROOTS = ("knowledge", "base")
-ARCHIVE_RECEIPT = "state/archive-receipt.json"
 
 
 class Problem(NamedTuple):
@@ -39,13 +38,13 @@ def check_chain(root: Path, manifest: Manifest) -> list[Problem]:
         receipts, problems = read_receipts(root)
     except (UserError, ValidationError, KeyError, TypeError, ValueError) as error:
         return [Problem(RECEIPTS, f"cannot be read: {str(error).splitlines()[0]}")]
-    if manifest.archive_receipt is not None and manifest.archive_receipt not in receipts:
+    if manifest.archive_receipt not in receipts:
         problems.append(Problem(ARCHIVE_RECEIPT, "not the receipt that the manifest names"))
     for receipt in receipts.values():
         for name, parent in receipt.parents.items():
             if parent not in receipts:
                 problems.append(Problem(RECEIPTS, f"{_name(receipt)}: the receipt of its input `{name}` is not here"))
-    return problems + _unvouched(manifest, receipts) + _unrooted(receipts)
+    return problems + _unvouched(manifest, receipts) + _unlisted(manifest, receipts) + _unrooted(receipts)
 
 
 def check_model(root: Path, manifest: Manifest) -> list[Problem]:
@@ -100,6 +99,22 @@ def _unvouched(manifest: Manifest, receipts: Mapping[str, Receipt]) -> list[Prob
         elif (file.sha256, file.bytes) not in held[file.receipt]:
             problems.append(Problem(path, f"not a file of its receipt {_name(receipts[file.receipt])}"))
     return problems
+
+
+def _unlisted(manifest: Manifest, receipts: Mapping[str, Receipt]) -> list[Problem]:
+    """Files that were packed and that no manifest names any more."""
+    below = {"pack": "runs/{run}/", "archive": ""}
+    packed = [
+        (below[receipt.stage].format(run=receipt.spec.get("run")) + file.path, receipt)
+        for receipt in receipts.values()
+        if receipt.stage in below
+        for file in receipt.files
+    ]
+    return [
+        Problem(path, f"not in the manifest, though {_name(receipt)} left it")
+        for path, receipt in packed
+        if path not in manifest.files
+    ]
 
 
 def _unrooted(receipts: Mapping[str, Receipt]) -> list[Problem]:

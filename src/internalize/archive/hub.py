@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from internalize.archive.children import die_with_parent
+from internalize.archive.secrets import masked
 from internalize.errors import UserError
+from internalize.processes import die_with_parent
 
 Kind = Literal["dataset", "model"]
 START_SECONDS = 300.0
@@ -122,7 +124,7 @@ class HuggingFace:
         if self._process is None or not self._process.is_alive():
             context = multiprocessing.get_context("spawn")
             self._line, theirs = context.Pipe()
-            self._process = context.Process(target=_serve, args=(theirs, self.endpoint), daemon=True)
+            self._process = context.Process(target=_serve, args=(theirs, self.endpoint, os.getpid()), daemon=True)
             self._process.start()
             theirs.close()
             self._wait(START_SECONDS, "start")
@@ -154,9 +156,9 @@ class HuggingFace:
         return str(outcome), value
 
 
-def _serve(line: Connection, endpoint: str | None) -> None:
+def _serve(line: Connection, endpoint: str | None, parent: int) -> None:
     """The helper process: answers calls until its parent goes away."""
-    die_with_parent()
+    die_with_parent(signal.SIGKILL, parent)
     os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # without a xet service the client fails and does not fall back
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -217,7 +219,7 @@ def judge(error: BaseException) -> tuple[str, str]:
 
 
 def _line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
+    text = masked(" ".join(str(error).split()))
     return f"{type(error).__name__}: {text[:300]}"
 
 

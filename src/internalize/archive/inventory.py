@@ -4,9 +4,8 @@ Invariant: built from receipts alone; an iteration counts as complete only if it
 optimizer, tracker and data cursor. Model weights are published one repository an iteration, and only for iterations
 that the study's `convert` has turned into model folders.
 
-A converted iteration is an input called `convert.<arm>.<seed>.<step>` whose payload is (or holds as `model/`) a model
-folder: `config.json`, tokenizer files, `*.safetensors` with their index; `megatron/common.pt`, `args.json`,
-`latest_checkpointed_iteration.txt` and the data cursor beside them are published as they are.
+A converted iteration is an input called `convert.<arm>.<seed>.step<step>`, whose payload is the model folder that is
+published as it is.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from internalize.archive import layout
 from internalize.archive.layout import CONVERT, Run, model_name
 from internalize.archive.sources import is_checkpoint
 from internalize.archive.tables import Table
-from internalize.archive.text import markdown
+from internalize.archive.text import markdown, size
 from internalize.files import write_json, write_text
 from internalize.receipts import Receipt
 
@@ -143,7 +142,7 @@ def write_inventory(folder: Path, rows: Sequence[Mapping[str, Any]]) -> int:
         for row in rows
     ]
     lead = (
-        f"{len(rows)} iterations, {complete} complete, {total} bytes (Megatron `torch_dist`, with optimizer state). "
+        f"{len(rows)} iterations, {complete} complete, {size(total)} (Megatron `torch_dist`, with optimizer state). "
         "They stay in the store where they were made; iterations that the study converts become model repositories."
     )
     write_text(folder / "checkpoints.md", f"# Checkpoints\n\n{lead}\n\n{markdown(head, cells)}")
@@ -153,7 +152,10 @@ def write_inventory(folder: Path, rows: Sequence[Mapping[str, Any]]) -> int:
 
 def series(rows: Sequence[Mapping[str, Any]]) -> str:
     """Markdown: the phase of every iteration, and each run's SFT-only series ("more knowledge, same base")."""
-    text = ["# Series", "", "Phase of each iteration, in order (s: SFT, r: RL, j: joint).", ""]
+    lead = (
+        "Phase of each iteration, in order (s: SFT, r: RL, j: joint). A run that the guard stopped ends where it was."
+    )
+    text = ["# Series", "", lead, ""]
     runs: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         runs.setdefault(row["run"], []).append(row)

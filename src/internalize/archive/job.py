@@ -8,16 +8,18 @@ appears as a whole.
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from internalize.archive.assemble import assemble
-from internalize.archive.children import die_with_parent
 from internalize.archive.runs import pack_run, pack_spec
 from internalize.archive.shared import build_shared, run_of
 from internalize.errors import UserError
+from internalize.processes import die_with_parent
 from internalize.receipts import Receipt, read_receipt, write_receipt
 from internalize.stages import parent_hashes
 from internalize.store import Stopwatch, Store
@@ -43,18 +45,20 @@ def run_archive(
         spec: `specs_archive.archive`.
         code: fingerprint of this module's code.
         inputs: `knowledge`, `base`, `gate`, `report`, `rows.<name>`, `harvest.<name>`, `evals.base`,
-            `evals.<arm>.<seed>`, `step.<arm>.<seed>.<step>`, `convert.<arm>.<seed>.<step>`: receipt files.
+            `evals.<arm>.<seed>`, `step.<arm>.<seed>.<step>`, `convert.<arm>.<seed>.step<step>`, `game` where one was
+            fetched: receipt files. Whatever one of them was made from is among them.
         output: receipt to write.
         folder: where the archive appears.
         threads: runs packed at once.
 
     Raises:
-        UserError: an input is missing, or a payload that is used is damaged.
+        UserError: an input is missing, or the receipt of what one was made from, or a payload that is used is damaged.
     """
     missing = [name for name in NEEDED if name not in inputs]
     if missing:
         raise UserError("the archive misses an input", got=f"no {', '.join(missing)}", expected=", ".join(NEEDED))
     receipts = {name: read_receipt(path) for name, path in inputs.items()}
+    check_closed(receipts)
     packs = pack_all(spec, code, receipts, store, progress, threads)
     parents = parent_hashes({**receipts, **{f"pack.{run}": pack for run, pack in packs.items()}})
 
@@ -66,6 +70,28 @@ def run_archive(
     told = assemble(folder, spec, receipts, packs, receipt, store)
     progress(f"archive: {told.total_files} files, {told.total_bytes} bytes in {folder}")
     return receipt
+
+
+def check_closed(receipts: Mapping[str, Receipt]) -> None:
+    """Refuses inputs whose chain would end outside of the archive: `verify` could not follow it.
+
+    Raises:
+        UserError: the receipt of what an input was made from is not among them.
+    """
+    known = {receipt.hash() for receipt in receipts.values()}
+    lost = [
+        f"`{name}` of {label}"
+        for label, receipt in sorted(receipts.items())
+        for name, parent in sorted(receipt.parents.items())
+        if parent not in known
+    ]
+    if lost:
+        raise UserError(
+            "the archive misses what its inputs were made from",
+            got=f"no receipt of {', '.join(lost[:5])}" + (f" and {len(lost) - 5} more" if len(lost) > 5 else ""),
+            expected="with each --input also those that it was made from",
+            fix="run the study again: it finds or makes the receipts that belong together",
+        )
 
 
 def pack_all(
@@ -82,7 +108,8 @@ def pack_all(
         found = [_pack(task) for task in tasks]
     else:
         context = multiprocessing.get_context("fork")
-        with ProcessPoolExecutor(min(threads, len(tasks)), context, initializer=die_with_parent) as pool:
+        workers, killed = min(threads, len(tasks)), (signal.SIGKILL, os.getpid())
+        with ProcessPoolExecutor(workers, context, initializer=die_with_parent, initargs=killed) as pool:
             found = list(pool.map(_pack, tasks))
     for (pack, *_), receipt in zip(tasks, found, strict=True):
         progress(f"packed {pack['run']}: {receipt.payload_bytes()} bytes")

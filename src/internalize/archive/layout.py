@@ -17,6 +17,7 @@ CRATE = "ro-crate-metadata.json"
 READER = "tables.py"
 REGISTRY = "registry.jsonl"
 RECEIPTS = "state/receipts.jsonl"
+ARCHIVE_RECEIPT = "state/archive-receipt.json"
 CHECKPOINTS = "checkpoints/checkpoints.jsonl"
 LOG = "state/log.jsonl"
 BASE_RUN = "base"
@@ -25,7 +26,7 @@ MODELS = "models"
 
 LINKED = re.compile(r"(?:rollout/\d+\.pt|replay_rollout/.+|shaping\.json)$")
 """Files of a step's payload that are archived as they are."""
-CONVERT = re.compile(r"convert\.(?P<arm>[^.]+)\.(?P<seed>\d+)\.(?:step|iter)?_?(?P<step>\d+)$")
+CONVERT = re.compile(r"convert\.(?P<arm>[^.]+)\.(?P<seed>\d+)\.step(?P<step>\d+)$")
 """Input label of a converted iteration."""
 
 MEDIA = {

@@ -81,12 +81,16 @@ def log_row(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def log_text(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Markdown: every decision; what was computed is only counted."""
+    """Markdown: every decision; what was computed is only counted, a run's stop told once."""
     rows = list(rows)
     head = ["time", "event", "what", "job", "why or details"]
     cells = []
+    told: set[tuple[str, str]] = set()
     for row in rows:
-        if row["event"] in SHOWN or row.get("status") == "stopped":
+        stopped = row["event"] == "computed" and row.get("status") == "stopped"
+        stop = str(row.get("name")).rpartition("-step")[0], str(row.get("why"))
+        if row["event"] in SHOWN or (stopped and stop not in told):  # the steps behind a stop only pass it on
+            told |= {stop} if stopped else set()
             details = "; ".join(f"{key}: {value}" for key, value in (row["details"] or {}).items())
             why = row.get("why") or details
             cells.append(

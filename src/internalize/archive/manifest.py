@@ -117,26 +117,20 @@ def is_safe(name: str) -> bool:
     return plain and name == PurePosixPath(name).as_posix() and not set(name) & set("\n\r\\\0")
 
 
-def entry(sha256: str, size: int, path: str, receipt: str | None, schema: int | None = None) -> File:
+def entry(sha256: str, size: int, path: str, receipt: str | None) -> File:
     """A file's line."""
-    return File(sha256=sha256, bytes=size, media_type=media_type(path), receipt=receipt, schema_version=schema)
+    return File(sha256=sha256, bytes=size, media_type=media_type(path), receipt=receipt)
 
 
 def hash_files(paths: Sequence[Path], threads: int | None = None) -> list[str]:
     """SHA-256 (hex) of each file, read once, `threads` files at a time (hashing leaves the interpreter's lock)."""
     workers = threads or os.cpu_count() or 1
     if workers == 1 or len(paths) < 2:
-        return [hash_file(path) for path in paths]
+        return _hash_batch(paths)
     share = max(1, min(64, len(paths) // (4 * workers) or 1))
     batches = [paths[at : at + share] for at in range(0, len(paths), share)]
     with ThreadPoolExecutor(workers) as pool:
         return [value for batch in pool.map(_hash_batch, batches) for value in batch]
-
-
-def hash_file(path: Path) -> str:
-    """SHA-256 (hex) of a file."""
-    with path.open("rb", buffering=0) as handle:
-        return _digest(handle.fileno(), bytearray(PIECE))
 
 
 def _hash_batch(paths: Iterable[Path]) -> list[str]:

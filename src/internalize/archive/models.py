@@ -15,15 +15,10 @@ import yaml
 
 from internalize.archive.inventory import Model, models
 from internalize.archive.layout import README
-from internalize.archive.manifest import Manifest, entry, hash_file, write_manifests
-from internalize.errors import UserError
-from internalize.files import link, write_text
+from internalize.archive.manifest import Manifest, entry, write_manifests
+from internalize.files import link, sha256_file, write_text
 from internalize.receipts import Receipt
 from internalize.store import Store
-
-NEEDED = ("config.json",)
-INSIDE = "model/"
-"""A conversion's payload may hold the model folder as a sub-folder of this name."""
 
 
 def assemble_models(
@@ -37,9 +32,6 @@ def assemble_models(
 
     Args:
         checkpoints: rows of the `checkpoints` table, for the cards.
-
-    Raises:
-        UserError: a conversion is no model folder.
     """
     found = models(spec, receipts)
     partial = folder.with_name(f".{folder.name}.partial")
@@ -55,22 +47,12 @@ def assemble_models(
 
 def _assemble(root: Path, spec: Mapping[str, Any], model: Model, row: Mapping[str, Any], store: Store) -> None:
     digest = model.receipt.hash()
-    nested = any(file.path.startswith(INSIDE) for file in model.receipt.files)
     manifest = Manifest(study=spec["name"], files={})
     for file in model.receipt.files:
-        path = file.path.removeprefix(INSIDE) if nested else file.path
-        link(store.root / model.receipt.entry / file.path, root / path)
-        manifest.files[path] = entry(file.sha256, file.bytes, path, digest)
-    missing = [name for name in NEEDED if name not in manifest.files]
-    if missing or not any(path.endswith(".safetensors") for path in manifest.files):
-        raise UserError(
-            "a conversion is no model folder",
-            where=f"{store.root / model.receipt.entry}",
-            expected="config.json and *.safetensors",
-            got=", ".join(sorted(manifest.files)[:8]),
-        )
+        link(store.root / model.receipt.entry / file.path, root / file.path)
+        manifest.files[file.path] = entry(file.sha256, file.bytes, file.path, digest)
     write_text(root / README, model_card(spec, model, row))
-    manifest.files[README] = entry(hash_file(root / README), (root / README).stat().st_size, README, None)
+    manifest.files[README] = entry(sha256_file(root / README), (root / README).stat().st_size, README, None)
     write_manifests(root, manifest)
 
 

@@ -11,13 +11,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
 from internalize.archive.hub import Addition, Hub, Kind, Permanent, RemoteFile, Transient
 from internalize.archive.layout import MANIFEST, README, SUMS
-from internalize.archive.manifest import git_sha1, hash_file, read_manifest
+from internalize.archive.manifest import git_sha1, read_manifest
 from internalize.errors import UserError
+from internalize.files import sha256_file
 
 FILE_LIMIT = 50_000_000_000
 FOLDER_LIMIT = 10_000
@@ -38,14 +40,28 @@ class Upload:
     repository: str
     kind: Kind
     private: bool = False
+    _git: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
+    @cached_property
     def files(self) -> dict[str, tuple[str, int]]:
-        """Path -> hash and size of every file, from the folder's manifests."""
+        """Path -> hash and size of every file, from the folder's manifests as they are when first asked for."""
         manifest = read_manifest(self.root)
         found = {path: (file.sha256, file.bytes) for path, file in manifest.files.items()}
         for name in (MANIFEST, SUMS):
-            found[name] = (hash_file(self.root / name), (self.root / name).stat().st_size)
+            found[name] = (sha256_file(self.root / name), (self.root / name).stat().st_size)
         return found
+
+    def is_held(self, path: str, there: RemoteFile | None) -> bool:
+        """Is what the hub holds under `path` this file?"""
+        sha256, size = self.files[path]
+        if there is None or there.size != size:
+            return False
+        return there.sha256 == sha256 if there.sha256 is not None else there.git_sha1 == self._git_sha1(path)
+
+    def _git_sha1(self, path: str) -> str:
+        if path not in self._git:
+            self._git[path] = git_sha1(self.root / path)
+        return self._git[path]
 
 
 @dataclass(frozen=True)
@@ -130,7 +146,7 @@ def publish(
         Permanent: the hub refused.
         UserError: passing errors did not pass, the limits are exceeded, or the hub holds something else at the end.
     """
-    files = upload.files()
+    files = upload.files
     check_limits(files, str(upload.root))
     outcome = Outcome(upload.repository)
     target = (upload.repository, upload.kind)
@@ -140,16 +156,16 @@ def publish(
         return _insist(lambda: hub.files(*target), "list", outcome, patience, progress)
 
     there = remote()
-    todo = [path for path in files if not same(there.get(path), upload.root / path, *files[path])]
+    todo = [path for path in files if not upload.is_held(path, there.get(path))]
     outcome.already_there = len(files) - len(todo)
     gone = sorted(set(there) - set(files) - KEPT)
     plan = batches(todo, files, sizes) or ([[]] if gone else [])
     for number, batch in enumerate(plan, start=1):
         delete = gone if number == len(plan) else []
         message = f"{upload.root.name}: part {number} of {len(plan)}"
-        _send(upload, files, batch, delete, message, hub, remote, outcome, patience, progress)
+        _send(upload, batch, delete, message, hub, remote, outcome, patience, progress)
         progress(f"{upload.repository}: {number}/{len(plan)} commits, {outcome.sent} files, {outcome.bytes} bytes")
-    if wrong := differences(upload, files, remote()):
+    if wrong := differences(upload, remote()):
         raise UserError(
             "the hub does not hold what was sent",
             where=upload.repository,
@@ -159,24 +175,17 @@ def publish(
     return outcome
 
 
-def same(there: RemoteFile | None, local: Path, sha256: str, size: int) -> bool:
-    """Does the hub hold this file?"""
-    if there is None or there.size != size:
-        return False
-    return there.sha256 == sha256 if there.sha256 is not None else there.git_sha1 == git_sha1(local)
-
-
-def differences(upload: Upload, files: Mapping[str, tuple[str, int]], there: Mapping[str, RemoteFile]) -> list[str]:
+def differences(upload: Upload, there: Mapping[str, RemoteFile]) -> list[str]:
     """What differs between folder and repository, in words."""
+    files = upload.files
     wrong = [f"{path} is missing" for path in sorted(set(files) - set(there))]
     wrong += [f"{path} is extra" for path in sorted(set(there) - set(files) - KEPT)]
     both = sorted(set(files) & set(there))
-    return wrong + [f"{path} differs" for path in both if not same(there[path], upload.root / path, *files[path])]
+    return wrong + [f"{path} differs" for path in both if not upload.is_held(path, there[path])]
 
 
 def _send(
     upload: Upload,
-    files: Mapping[str, tuple[str, int]],
     batch: Sequence[str],
     delete: Sequence[str],
     message: str,
@@ -187,7 +196,7 @@ def _send(
     progress: Progress,
 ) -> None:
     """One commit, tried until the hub holds its files; what a lost reply had done is not sent again."""
-    left, failures = list(batch), 0
+    files, left, failures = upload.files, list(batch), 0
     while left or delete:
         add = [Addition(path, upload.root / path, files[path][1]) for path in left]
         try:
@@ -198,7 +207,7 @@ def _send(
             failures += 1
             _note(outcome, "commit", error, failures, patience, progress)
             there = remote()
-            left = [path for path in left if not same(there.get(path), upload.root / path, *files[path])]
+            left = [path for path in left if not upload.is_held(path, there.get(path))]
             delete = [path for path in delete if path in there]
             if not left and not delete:
                 outcome.commits += 1  # it had been applied, only the reply was lost

@@ -129,7 +129,8 @@ def trace(arm: str, column: str) -> bool:
         if played:
             step = f"step{row['step']:04d}" if row["step"] >= 0 else "base"
             folder = f"{'' if source == 'rollout' else 'eval-'}{step}/{played[0]['episode']}"
-            print(f"  calls and journal of the first: tar --zstd -xf runs/{row['run']}/work.tar.zst {folder}")
+            packed = f"runs/{row['run']}/work.tar.zst"
+            print(f"  of the first: tar --zstd -xOf {packed} {folder}/calls.jsonl {folder}/journal.jsonl")
     mean = sum(returned) / len(returned) if returned else None
     again = {"episodes": len(returned), "clears": cleared, "return": mean}[what]
     told = cell(found, what)

@@ -14,13 +14,13 @@ import yaml
 
 from internalize.archive.episodes import Played, PlayWriter
 from internalize.archive.layout import offline_run
-from internalize.archive.sources import WORK, check_left, open_parts
+from internalize.archive.sources import check_left, open_parts
 from internalize.archive.tarzst import pack_tree
 from internalize.archive.wandb_file import OfflineRun, logged, read_run, write_run
 from internalize.files import read_json, read_jsonl, write_json, write_jsonl, write_text
 from internalize.harness.episode import CALLS, EPISODES, JOURNAL
 from internalize.receipts import Receipt
-from internalize.store import Store
+from internalize.store import WORK, Store
 
 PRODUCER = "internalize"
 RECORDS = (EPISODES, CALLS, JOURNAL)

@@ -23,7 +23,6 @@ from internalize.errors import CorruptPayload
 PIECE = 4 << 20
 OVERLAP = 4 << 10
 """Bytes of a piece that are looked at again with the next: longer than any pattern's match needs."""
-LONGEST = 200
 OWN_NAMES = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|PRIVATE_KEY|CREDENTIAL", re.IGNORECASE)
 SHORTEST_OWN = 12
 
@@ -86,6 +85,13 @@ def own_secrets() -> dict[str, bytes]:
     if home.is_file():
         named["your hub token"] = home.read_text().strip()
     return {name: value.encode() for name, value in named.items() if len(value) >= SHORTEST_OWN}
+
+
+def masked(text: str) -> str:
+    """The text without the user's own secrets, wherever it comes from: a server may send back what it was sent."""
+    for value in own_secrets().values():
+        text = text.replace(value.decode(), "***")
+    return text
 
 
 def _scan_stream(pieces: Iterator[bytes], exact: Mapping[str, bytes]) -> dict[str, int]:

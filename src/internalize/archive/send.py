@@ -42,6 +42,7 @@ def send(folder: Path, options: Options, progress: Progress, seconds: float = 60
     Raises:
         UserError: the archive is not whole, holds what looks like a secret, has no name, or the hub refuses it.
     """
+    folder = folder.resolve()  # `.` has no name, and reports and commits say which folder
     uploads = plan(folder, options)
     problems = verify(folder, None, progress, options.models)
     if problems:
@@ -52,7 +53,7 @@ def send(folder: Path, options: Options, progress: Progress, seconds: float = 60
             fix="make it again: delete results/archive and run the study",
         )
     for upload in uploads:
-        check_limits(upload.files(), str(upload.root))
+        check_limits(upload.files, str(upload.root))
     progress("looking for secrets")
     findings = [one for upload in uploads for one in _scanned(upload, options.allow)]
     if options.to is None:
@@ -99,13 +100,13 @@ def plan(folder: Path, options: Options) -> list[Upload]:
 
 
 def _scanned(upload: Upload, allow: tuple[str, ...]) -> list[Finding]:
-    paths = [path for path in sorted(upload.files()) if path not in allow]
+    paths = [path for path in sorted(upload.files) if path not in allow]
     return [dataclasses.replace(one, path=f"{upload.root.name}/{one.path}") for one in scan(upload.root, paths)]
 
 
 def _shown(uploads: list[Upload], findings: list[Finding], options: Options) -> Iterator[str]:
     for upload in uploads:
-        files = upload.files()
+        files = upload.files
         total = sum(count for _, count in files.values())
         commits = batches(files, files, Sizes(files=options.files_a_commit))
         yield f"{upload.kind} {upload.repository}: {len(files)} files, {size(total)}, at most {len(commits)} commits"

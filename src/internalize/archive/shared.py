@@ -24,6 +24,7 @@ from internalize.store import Store
 
 HEAD: dict[str, Feature] = {"run": "string", "arm": "string", "seed": "int64", "step": "int64", "phase": "string"}
 LIST: Feature = {"list": "string"}
+PLAYED = " of a rollout or a harvest"
 
 REGISTRY_TABLE = Table(
     "registry",
@@ -167,7 +168,7 @@ def known_tables(facts: Mapping[str, Any]) -> list[Table]:
     fixed: dict[str, Table] = {table.name: table for table in (EPISODE, CALL, JOURNAL, TRANSCRIPT)}
     for name, table in list(fixed.items()):
         files = tuple(pattern.replace("runs/*/", "runs/*/eval_dumps/") for pattern in table.files)
-        about = f"{table.about} (evals of every arm, and the gate)"
+        about = f"the same of the evals of every arm and of the gate: {table.about.replace(PLAYED, '')}"
         fixed[f"eval_{name}"] = Table(f"eval_{name}", about, table.columns, files)
     for table in (ATOMS, RECALL, CHECKPOINTS, REGISTRY_TABLE, RECEIPT_TABLE):
         fixed[table.name] = table
@@ -200,6 +201,8 @@ def linked_path(label: str, path: str, spec: Mapping[str, Any]) -> str | None:
     kind, _, rest = label.partition(".")
     if label == "knowledge":
         return f"knowledge-set/{path}"
+    if label == "game":  # its hashes; the file itself is not ours to give
+        return f"game/{path}"
     if label == "base":
         return None if path.endswith(".safetensors") else f"base/{path}"
     if label == "report":

@@ -12,10 +12,7 @@ from pathlib import Path
 from internalize.errors import CorruptPayload, MissingPayload
 from internalize.files import sha256_file
 from internalize.receipts import PayloadFile, Receipt
-from internalize.store import Store
-
-WORK = "work"
-"""Folder of a payload with what agent CLIs left: one folder an episode (in evals, one a step with those in it)."""
+from internalize.store import WORK, Store
 
 
 def open_parts(store: Store, receipt: Receipt, wanted: Callable[[str], bool]) -> Path:

@@ -71,10 +71,6 @@ class Counts:
         """Counts a file of a table."""
         self.rows.setdefault(table, {})[path] = rows
 
-    def total(self, table: str) -> int:
-        """Rows of a table."""
-        return sum(self.rows.get(table, {}).values())
-
 
 def as_feature(value: Any, feature: Feature, table: str, key: str) -> Any:
     """A value as its column holds it.

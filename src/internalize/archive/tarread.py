@@ -21,7 +21,6 @@ from internalize.archive.tarzst import INDEX_SUFFIX, SEEK_TABLE_MAGIC, SEEKABLE_
 from internalize.errors import CorruptPayload, MissingPayload, UserError
 from internalize.files import read_jsonl
 
-FRAME_MAGIC = 0xFD2FB528
 PIECE = 1 << 20
 LONGEST_HEADER = 1 << 20
 """Bytes of PAX records or of a long name."""
@@ -114,17 +113,22 @@ def read_range(path: Path, offset: int, size: int, limits: Limits = LIMITS) -> b
         Refused: a frame says, or turns out, to be larger than the seek table allows.
         CorruptPayload: there is no seek table, or the range lies outside.
     """
-    frames = seek_table(path)
     found = bytearray()
     end, at, place = offset + size, 0, 0
+    touched = []
+    for packed, plain in seek_table(path):
+        if at < end and at + plain > offset:
+            touched.append((at, place, packed, plain))
+        at += plain
+        place += packed
+    most = max(limits.floor, limits.ratio * sum(packed for _, _, packed, _ in touched))
+    if sum(plain for *_, plain in touched) > most:
+        raise Refused("a decompression bomb", where=str(path), got=f"more than {most} bytes out of a small file")
     with path.open("rb") as handle:
-        for packed, plain in frames:
-            if at < end and at + plain > offset:
-                handle.seek(place)
-                data = _one_frame(handle.read(packed), plain, path, limits)
-                found += data[max(0, offset - at) : end - at]
-            at += plain
-            place += packed
+        for at, place, packed, plain in touched:
+            handle.seek(place)
+            data = _one_frame(handle.read(packed), plain, path, limits)
+            found += data[max(0, offset - at) : end - at]
     if len(found) != size:
         raise CorruptPayload("the index points outside the archive", where=str(path), expected=f"{size} bytes")
     return bytes(found)

@@ -182,7 +182,7 @@ class TarZst:
             index.writelines(canonical_json(folder.row()) + "\n" for folder in self.index)
 
 
-def pack_tree(root: Path, target: Path, level: int = 3, threads: int = 1, prefix: str = "") -> list[Folder]:
+def pack_tree(root: Path, target: Path, level: int = 3, threads: int = 1) -> list[Folder]:
     """Packs a folder: each of its sub-folders becomes a folder of the index, files beside them one called `.`.
 
     Raises:
@@ -190,7 +190,7 @@ def pack_tree(root: Path, target: Path, level: int = 3, threads: int = 1, prefix
     """
     with TarZst(target, level, threads) as packed:
         for top in _tops(root):
-            packed.begin(prefix + top.relative_to(root).as_posix())
+            packed.begin(top.relative_to(root).as_posix())
             for path in _files(top, deep=top != root):
                 packed.add_file(path.relative_to(top).as_posix(), path)
     return packed.index

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from internalize.archive.chain import Problem, check_chain, check_model, listed_models
-from internalize.archive.layout import MANIFEST, SUMS
+from internalize.archive.layout import MANIFEST, RECEIPTS, SUMS
 from internalize.archive.manifest import Manifest, hash_files, is_safe, read_manifest, sums
 from internalize.errors import CorruptPayload, MissingPayload
 
@@ -70,7 +70,7 @@ def verify(
                 problems.append(Problem(path, f"holds what {other} should hold"))
             elif path not in named:
                 problems.append(Problem(path, "changed: another SHA-256"))
-    if manifest is not None and not problems and manifest.archive_receipt is not None:
+    if manifest is not None and not problems and (manifest.archive_receipt or RECEIPTS in manifest.files):
         progress("checking the chain of receipts")
         problems += check_chain(root, manifest)
         if models is not None and models.is_dir():

@@ -1,8 +1,7 @@
 """The `.wandb` file of an offline run: records of protocol buffers in blocks, as Weights & Biases 0.31 writes them.
 
-Invariant: `read(write(records))` is the records; a record whose checksum fails, or that is cut off, raises, unless the
-caller asks for what came before it (a killed run leaves a cut file). No wandb package is needed on either side; the
-tests hold both sides against the real one.
+Invariant: `read(write(records))` is the records; a record whose checksum fails, or that is cut off, raises. No wandb
+package is needed on either side; the tests hold both sides against the real one.
 
 Layout: 7 bytes `:W&B`, 0xBEE1, version 0; then LevelDB's log format: blocks of 32 KiB, each chunk a checksum (crc32 of
 kind and data), a length, a kind (1 whole, 2 first, 3 middle, 4 last) and data. Fewer than 7 bytes left are zeros.
@@ -60,11 +59,8 @@ def write_run(path: Path, run: OfflineRun, producer: str) -> None:
     path.write_bytes(body)
 
 
-def read_run(path: Path, *, partial: bool = False) -> OfflineRun:
+def read_run(path: Path) -> OfflineRun:
     """Reads an offline run, ours or the real package's.
-
-    Args:
-        partial: take what can be read of a file that ends in the middle (a killed run).
 
     Raises:
         CorruptPayload: not a `.wandb` file, or damaged.
@@ -73,9 +69,6 @@ def read_run(path: Path, *, partial: bool = False) -> OfflineRun:
     try:
         for record in records(path.read_bytes(), str(path)):
             _take(run, record)
-    except CorruptPayload:
-        if not partial or not run.id:
-            raise
     except (ValueError, IndexError, struct.error, UnicodeDecodeError) as error:
         raise CorruptPayload(f"a damaged record ({error})", where=str(path)) from error
     return run

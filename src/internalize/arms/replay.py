@@ -16,16 +16,18 @@ from pathlib import Path
 from typing import Any
 
 from internalize.arms.chain import Chain
-from internalize.arms.updates import update_of
-from internalize.arms.worker import summary
+from internalize.arms.updates import summary, take_steps
 from internalize.checkpoints import layout
 from internalize.checkpoints.torch_dist import TorchDist
+from internalize.engine.folder import ModelFolder
 from internalize.files import read_json, read_jsonl, sha256_file
 from internalize.receipts import Receipt
-from internalize.rollout.actor import load_hf_state
 from internalize.rollout.dump import load_dump
-from internalize.train.optimizer import OptimizerSpec
-from internalize.train.trainer import NonFiniteError, StepStats, Trainer
+from internalize.runtime.runtimes import trainer_settings
+from internalize.study_parallel import Parallel
+
+ONE_RANK = ("micro_batch_tokens", "precision")
+"""Settings of `parallel` that one rank's bits depend on, too; a replay has one rank, whatever the run had."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,10 @@ class Replay:
         self.chain = chain
         self._base = chain.base(first).payload
         self._at: int | None = None
-        seed = int(chain.receipt(first).spec["seed"])
-        self.trainer = Trainer(read_json(self._base / "config.json"), OptimizerSpec(), seed=seed)
+        spec = chain.receipt(first).spec
+        kept = {key: spec["parallel"][key] for key in ONE_RANK if key in spec.get("parallel", {})}
+        settings = trainer_settings(Parallel(**kept), read_json(self._base / "config.json"), int(spec["seed"]))
+        self.trainer = settings.trainer()
 
     def __enter__(self) -> Replay:
         return self
@@ -85,15 +89,7 @@ class Replay:
         self._at = None
         if settings.reset:
             self.trainer.reset_optimizer()
-        loss, lr = update_of(settings)
-        stats: list[StepStats] = []
-        broken: NonFiniteError | None = None
-        for batch in dump.batches:
-            try:
-                stats.append(self.trainer.train_step(batch, loss, lr))
-            except NonFiniteError as error:
-                broken = error
-                break
+        stats, broken = take_steps(self.trainer, dump.batches, settings)
         self._at = step
         return summary(stats, broken)
 
@@ -128,7 +124,7 @@ class Replay:
     def _load(self, step: int) -> None:
         before = self.chain.before(step)
         if before is None:
-            self.trainer.load_hf(load_hf_state(self._base))
+            self.trainer.load_hf(ModelFolder(self._base).state())
         else:
             self.trainer.load(layout.iteration_folder(before.payload, step - 1))
 

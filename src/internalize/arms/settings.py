@@ -14,15 +14,34 @@ from typing import Any
 class StepSettings:
     """One step of an arm."""
 
-    step: int
-    phase: str
-    reset: bool
-    """True: the Adam moments are cleared before this step trains."""
-    cite_weight: float
-    rollout: int | None
-    """Which of the arm's RL rollouts the step plays, from 0; None when it plays none."""
     spec: dict[str, Any]
     """Canonical settings; part of the store key."""
+
+    @property
+    def step(self) -> int:
+        """Its number, from 0."""
+        return int(self.spec["step"])
+
+    @property
+    def phase(self) -> str:
+        """What it trains on: sft, rl or joint."""
+        return str(self.spec["phase"])
+
+    @property
+    def reset(self) -> bool:
+        """True: the Adam moments are cleared before this step trains."""
+        return bool(self.spec["reset"])
+
+    @property
+    def cite_weight(self) -> float:
+        """Factor on inserted knowledge tokens."""
+        return float(self.spec.get("cite_weight", 1.0))
+
+    @property
+    def rollout(self) -> int | None:
+        """Which of the arm's RL rollouts the step plays, from 0; None when it plays none."""
+        index: int | None = self.spec.get("rollout_index")
+        return index
 
     @property
     def plays(self) -> bool:
@@ -48,8 +67,8 @@ def step_settings(segment: dict[str, Any], step: int) -> StepSettings:
         "rollout": segment["rollout"],
         "guard": segment["guard"],
     }
-    cite = float(segment["cite_weights"][at]) if phase != "rl" else 1.0
     if phase != "rl":
+        cite = float(segment["cite_weights"][at])
         spec |= {"sft": segment["sft"], "rows": segment["rows"], "cite_weight": cite}
     rollout: int | None = segment["rollouts"][at]
     if rollout is not None:
@@ -58,4 +77,4 @@ def step_settings(segment: dict[str, Any], step: int) -> StepSettings:
         spec["fraction"] = segment["fraction"]
     if segment.get("parallel", {}).get("decides"):
         spec["parallel"] = segment["parallel"]["decides"]
-    return StepSettings(step, phase, bool(segment["resets"][at]), cite, rollout, spec)
+    return StepSettings(spec)

@@ -13,7 +13,7 @@ from typing import Any
 
 from internalize.arms.batches import own_episodes, rl_batches, softlabel_batches
 from internalize.arms.settings import StepSettings
-from internalize.arms.updates import update_of
+from internalize.arms.updates import summary, take_steps
 from internalize.checkpoints import layout
 from internalize.diagnostics.watchdog import beat_on_calls
 from internalize.engine.local import LocalEngine
@@ -37,9 +37,8 @@ from internalize.rows.batches import read_rows, sft_batches
 from internalize.runtime.runtimes import open_runtime
 from internalize.seeds import rng
 from internalize.store import WORK, Input, Stopwatch
+from internalize.study_parallel import Parallel
 from internalize.train.batch import TrainSequence
-from internalize.train.nonfinite import located
-from internalize.train.trainer import NonFiniteError, StepStats
 
 MAX_CONTEXT = 512
 REMEMBERED = (
@@ -86,7 +85,7 @@ class Worker:
         self.game = make_game(**segment["game"])
         base = inputs["base"].payload
         slots = int(segment["rollout"]["episodes"])  # what is played at once; caches cost memory and start-up
-        runs = segment.get("parallel", {}).get("runs")
+        runs = Parallel(**segment.get("parallel", {}).get("runs", {}))
         self.max_context = int(segment["rollout"].get("max_context", MAX_CONTEXT))
         self.runtime, self.template = open_runtime(
             runs,
@@ -177,7 +176,9 @@ class Worker:
         with watch.phase("train"):
             batches = self._batches(settings, episodes, advantages, folder)
             self.runtime.before_training()
-            stats, broken = self._train(settings, batches)
+            stats, broken = take_steps(
+                self.trainer, batches, settings, lambda done: watch.beat(f"optimizer step {done} of {len(batches)}")
+            )
         trained = summary(stats, broken)
         history = [*before.get("history", []), _reading(settings, played, trained)]
         verdict = self.guard.check(history)
@@ -251,17 +252,6 @@ class Worker:
             mixed = [[*a, *b] for a, b in zip(mixed, made, strict=True)]
         return mixed
 
-    def _train(self, settings: StepSettings, batches: Batches) -> tuple[list[StepStats], NonFiniteError | None]:
-        loss, lr = update_of(settings)
-        stats: list[StepStats] = []
-        for batch in batches:
-            try:
-                stats.append(self.trainer.train_step(batch, loss, lr))
-                self.watch.beat(f"optimizer step {len(stats)} of {len(batches)}")
-            except NonFiniteError as error:
-                return stats, located(self.trainer, batch, loss, error)
-        return stats, None
-
     def _write(
         self,
         settings: StepSettings,
@@ -297,28 +287,6 @@ class Worker:
             {"step": step, "seed": self.seed, "next_step": step + 1, "optimizer_steps": self.trainer.steps},
         )
         layout.write_tracker(folder, step)
-
-
-def summary(stats: list[StepStats], broken: NonFiniteError | None) -> dict[str, Any]:
-    """Training numbers of a step: means over its optimizer steps, the log-prob difference of the first (exact) one."""
-    taken = [one for one in stats if not one.skipped]
-    row: dict[str, Any] = {
-        "optimizer_steps": len(taken),
-        "skipped_steps": len(stats) - len(taken),
-        "tokens": sum(one.tokens for one in taken),
-    }
-    for name in ("loss", "ce_loss", "pg_loss", "kl_loss", "grad_norm", "clip_fraction", "ratio_mean"):
-        values = [value for one in taken if (value := getattr(one, name)) is not None]
-        if values:
-            row[name] = sum(values) / len(values)
-    first = next((one for one in taken if one.logprob_abs_diff is not None), None)
-    if first is not None:
-        row["logprob_abs_diff"] = first.logprob_abs_diff
-    if taken:
-        row |= {"loss_first": taken[0].loss, "loss_last": taken[-1].loss}
-    if broken is not None:
-        row |= {"loss": None, "broken": broken.what, "broken_at": broken.where}
-    return row
 
 
 def _reading(settings: StepSettings, played: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:

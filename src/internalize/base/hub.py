@@ -6,6 +6,7 @@ says which; a repository without a commit is refused, because a branch may move 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from internalize.errors import CorruptPayload, MissingPayload, StudyError, UserE
 from internalize.files import digest, link, sha256_file, write_json
 
 PROVENANCE = "provenance.json"
+CACHE = ".cache"
 LEFT_OUT = ("*.bin", "*.pth", "*.pt", "*.gguf", "*.onnx", "*.msgpack", "*.h5", "original/*")
 """Weights in other formats than safetensors."""
 
@@ -138,6 +140,7 @@ def _download(repo: str, revision: str, folder: Path, progress: Progress) -> dic
             raise UserError("the hub resolves the commit to another", where="base.revision", got=str(info.sha))
         progress(f"base: fetching {repo} at {revision[:12]}")
         snapshot_download(repo, revision=revision, local_dir=folder, ignore_patterns=list(LEFT_OUT))
+        shutil.rmtree(folder / CACHE, ignore_errors=True)  # the client's notes on the download: no part of the model
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:
         raise UserError("no such model on the hub", where="base", got=f"{repo} at {revision}") from error
     except (HfHubHTTPError, OSError) as error:

@@ -1,8 +1,13 @@
-"""Where the numbers of a ``torch.save``d tensor lie inside a file, without loading it.
+"""``torch.save`` blobs of one tensor inside a file: where the numbers lie, without loading them, and writing them piece
+by piece.
 
-Invariant: looking runs nothing that the blob contains. A blob is a zip archive whose entries are stored, not packed:
-``data.pkl`` says type and shape (read by an unpickler that knows the few names a plain tensor needs and builds inert
-records), ``data/0`` is the raw numbers. So any rows of a tensor can be read straight into a buffer.
+Invariant: looking runs nothing that the blob contains, and neither way ever holds a tensor. A blob is a zip archive
+whose entries are stored, not packed: ``data.pkl`` says type and shape (read by an unpickler that knows the few names a
+plain tensor needs and builds inert records), ``data/0`` is the raw numbers. So any rows of a tensor can be read
+straight into a buffer.
+
+``torch.save`` itself is not used for writing: it wants the tensor whole, and takes its checksum (a third of the work)
+with the interpreter locked.
 """
 
 from __future__ import annotations
@@ -12,12 +17,20 @@ import os
 import pickle
 import zipfile
 import zlib
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
+from torch._utils import _rebuild_tensor_v2
 
 _STORED_HEADER = 30  # bytes of a zip entry's local header before its name and extra field
+_LARGE_FIELD = 20  # bytes of the extra field that an entry of 2 GiB and more gets
+_ALIGNMENT = 64
+"""Numbers begin at a multiple of it in the blob, as torch's own do."""
+_BORN = (1980, 1, 1, 0, 0, 0)
+"""Time of every entry: bytes depend on the content alone."""
 _TYPES = {
     "FloatStorage": torch.float32,
     "BFloat16Storage": torch.bfloat16,
@@ -97,10 +110,36 @@ def check_sum(handle: int, offset: int, length: int) -> None:
         raise ValueError(f"checksum of {broken} differs")
 
 
+def write_tensor(handle: BinaryIO, dtype: torch.dtype, size: Sequence[int], parts: Iterable[memoryview]) -> None:
+    """Writes a contiguous tensor as a blob that ``torch.load`` reads, at the end of ``handle``.
+
+    Args:
+        parts: its numbers, in order; each is written before the next is asked for.
+    """
+    shape = torch.Size(size)
+    stride = torch.empty(shape, device="meta").stride()
+    pickled = io.BytesIO()
+    _TensorPickler(pickled, protocol=2).dump(_Tensor(_Storage(dtype, "0", shape.numel()), 0, shape, stride))
+    sink = _Forward(handle)
+    with zipfile.ZipFile(sink, "w") as archive:
+        for name, data in (("data.pkl", pickled.getvalue()), ("byteorder", b"little"), ("version", b"3\n")):
+            archive.writestr(zipfile.ZipInfo(f"archive/{name}", _BORN), data)
+        numbers = zipfile.ZipInfo("archive/data/0", _BORN)
+        numbers.file_size = shape.numel() * dtype.itemsize
+        large = numbers.file_size >= zipfile.ZIP64_LIMIT
+        start = sink.written + _STORED_HEADER + len(numbers.filename) + 4 + (_LARGE_FIELD if large else 0)
+        padding = -start % _ALIGNMENT
+        numbers.extra = b"FB" + padding.to_bytes(2, "little") + bytes(padding)
+        with archive.open(numbers, "w", force_zip64=large) as out:
+            for part in parts:
+                out.write(part)
+
+
 @dataclass(frozen=True)
 class _Storage:
     dtype: torch.dtype
     key: str
+    numbers: int
 
 
 @dataclass(frozen=True)
@@ -109,6 +148,10 @@ class _Tensor:
     offset: int
     size: torch.Size
     stride: tuple[int, ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As a tensor without hooks that needs no gradient."""
+        return _rebuild_tensor_v2, (self.storage, self.offset, tuple(self.size), self.stride, False, OrderedDict())
 
 
 def _tensor(storage: _Storage, offset: int, size: Any, stride: Any, *_: Any) -> _Tensor:
@@ -128,10 +171,18 @@ class _TensorUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"names {module}.{name}, which a plain tensor has no use for")
 
     def persistent_load(self, pid: Any) -> _Storage:
-        kind, dtype, key, *_ = pid
+        kind, dtype, key, _, numbers = pid
         if kind != "storage" or not isinstance(dtype, torch.dtype):
             raise pickle.UnpicklingError(f"refers to {kind!r}")
-        return _Storage(dtype, str(key))
+        return _Storage(dtype, str(key), int(numbers))
+
+
+class _TensorPickler(pickle.Pickler):
+    def persistent_id(self, obj: Any) -> tuple[Any, ...] | None:
+        if not isinstance(obj, _Storage):
+            return None
+        kind = next(name for name, dtype in _TYPES.items() if dtype == obj.dtype)
+        return "storage", getattr(torch, kind), obj.key, "cpu", obj.numbers
 
 
 def _is_row_major(size: torch.Size, stride: tuple[int, ...]) -> bool:
@@ -141,6 +192,26 @@ def _is_row_major(size: torch.Size, stride: tuple[int, ...]) -> bool:
             return False
         step *= max(1, length)
     return True
+
+
+class _Forward:
+    """A file that is only written on: ``zipfile`` then counts from here and never goes back."""
+
+    def __init__(self, handle: BinaryIO) -> None:
+        self._handle = handle
+        self.written = 0
+
+    def write(self, data: bytes) -> int:
+        """At the end."""
+        count = self._handle.write(data)
+        self.written += count
+        return count
+
+    def flush(self) -> None:
+        """Whoever owns the file does."""
+
+    def close(self) -> None:
+        """Whoever owns the file does."""
 
 
 class _Window(io.RawIOBase):

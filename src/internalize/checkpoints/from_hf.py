@@ -2,7 +2,7 @@
 
 Invariant: ``metadata.json`` comes last, so an interrupted conversion never looks complete; started again with the same
 source and settings it keeps the shard files that were whole. Every tensor is bit for bit the model folder's (or its
-cast to ``dtype``), fused as ``hf_names`` says. Memory holds one Megatron tensor, or several small ones.
+cast to ``dtype``), fused as ``hf_names`` says. Memory holds one block a writer (`BLOCK`), never a whole tensor.
 
 The layout is the one that ``torch.distributed.checkpoint`` writes: blobs of ``torch.save`` in ``__0_{n}.distcp``, one
 a tensor and layer, and an index of its own record classes. Its writer is not used because it wants all tensors in
@@ -14,52 +14,35 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import pickle
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from mmap import mmap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import torch
 from torch import Tensor
 
 from internalize.checkpoints import hf_names
+from internalize.checkpoints.blobs import write_tensor
+from internalize.checkpoints.handles import bytes_of
 from internalize.checkpoints.hf_names import LAYERS, Entry, TensorMismatchError, entries
-from internalize.checkpoints.parallel import Budget, each
+from internalize.checkpoints.parallel import each
 from internalize.checkpoints.resumable import finish, start
-from internalize.checkpoints.runs import row_numbers, runs
+from internalize.checkpoints.runs import blocks, row_numbers, runs
 from internalize.checkpoints.safetensors import ModelRows
 from internalize.checkpoints.to_hf import Dtype
-from internalize.checkpoints.torch_dist import COMMON, CONFIG, METADATA
-from internalize.files import digest, disk_error, fsync_dir, read_json, write_bytes, write_json
+from internalize.checkpoints.torch_dist import COMMON, CONFIG, METADATA, VERSION
+from internalize.files import commit, digest, read_json, write_bytes, write_json
 
 FILE_BYTES = 4 << 30
 WRITERS = 2
-HELD = 64 << 20
-"""Bytes of small tensors that writers may hold at once."""
+BLOCK = 1 << 20
+"""Bytes that a writer reads at once."""
 LINEAR = ("self_attention.linear_proj", "self_attention.linear_qkv", "mlp.linear_fc1", "mlp.linear_fc2")
-VERSION = 3.0
 Place = tuple[str, list[int] | None, int, int]
 """Key, offsets (None of an object), first byte and bytes of a blob."""
-
-
-@dataclass(frozen=True)
-class Item:
-    """A blob to write.
-
-    Attributes:
-        key: name in the checkpoint.
-        layer: of a stacked tensor.
-        bytes: held while it is written.
-        make: makes the value.
-    """
-
-    key: str
-    layer: int | None
-    bytes: int
-    make: Callable[[], Any]
+Blob = tuple[str, list[int] | None, Callable[[BinaryIO], None]]
+"""Key, offsets, and what writes it."""
 
 
 def write_checkpoint(
@@ -91,14 +74,13 @@ def write_checkpoint(
         check_model(source, config)
         files = _files(source, config, file_bytes)
         start(folder, _identity(model, source, config, dtype, file_bytes), ("__0_*.distcp", "places-*.json"))
-        budget = Budget(HELD)
 
         def write(number: int) -> None:
             if number < len(files):
-                items = [_fused_item(source, config, entry, dtype) for entry in files[number]]
+                blobs = [_fused(source, config, entry, dtype) for entry in files[number]]
             else:
-                items = _objects(config, int(args.get("seed", 0)))
-            _write_file(folder, number, items, budget)
+                blobs = _objects(config, int(args.get("seed", 0)))
+            _write_file(folder, number, blobs)
             progress(f"__0_{number}.distcp written")
 
         numbers = range(len(files) + 1)
@@ -152,55 +134,45 @@ def _files(source: ModelRows, config: Mapping[str, Any], file_bytes: int) -> lis
     return files
 
 
-def _fused_item(source: ModelRows, config: Mapping[str, Any], entry: Entry, dtype: Dtype) -> Item:
-    size = sum(source.slots[name].bytes for name in entry.hf)
-    stored, kept = source.slots[entry.hf[0]].dtype, _type(source, entry, dtype)
-    held = size if kept == stored else size + size * kept.itemsize // stored.itemsize
-    return Item(entry.stored, entry.layer, held, lambda: _fused(source, config, entry, dtype))
-
-
-def _fused(source: ModelRows, config: Mapping[str, Any], entry: Entry, dtype: Dtype) -> Tensor:
+def _fused(source: ModelRows, config: Mapping[str, Any], entry: Entry, dtype: Dtype) -> Blob:
     """One Megatron tensor, with a leading dimension of one layer where it is stacked."""
-    stored = source.slots[entry.hf[0]].dtype
+    stored, kept = source.slots[entry.hf[0]].dtype, _type(source, entry, dtype)
     width = row_numbers(entry.shapes[0])
-    height = sum(shape[0] for shape in entry.shapes)
-    # memory of its own, which goes back when the tensor does; the allocator would keep some of every thread's
-    rows = torch.frombuffer(mmap(-1, height * width * stored.itemsize), dtype=stored).view(height, width)
-    for run in runs(entry, config):
-        source.read_rows(entry.hf[run.part], run.row, rows[run.at : run.at + run.rows])
-    shape = [*([1] if entry.layer is not None else []), height, *entry.shapes[0][1:]]
-    return rows.to(_type(source, entry, dtype)).reshape(shape)
+    shape = (sum(shape[0] for shape in entry.shapes), *entry.shapes[0][1:])
+
+    def parts() -> Iterator[memoryview]:
+        for run in runs(entry, config):
+            for block in blocks(run, width * stored.itemsize, BLOCK):
+                rows = torch.empty((block.rows, width), dtype=stored)
+                source.read_rows(entry.hf[block.part], block.row, rows)
+                yield bytes_of(rows.to(kept))
+
+    if entry.layer is None:
+        return entry.stored, [0] * len(shape), lambda handle: write_tensor(handle, kept, shape, parts())
+    offsets = [entry.layer, *[0] * len(shape)]
+    return entry.stored, offsets, lambda handle: write_tensor(handle, kept, (1, *shape), parts())
 
 
-def _objects(config: Mapping[str, Any], seed: int) -> list[Item]:
+def _objects(config: Mapping[str, Any], seed: int) -> list[Blob]:
     """What Megatron loads besides tensors."""
     layers = config["num_hidden_layers"]
     names = [f"{LAYERS}{part}._extra_state/shard_{i}_{layers}" for i in range(layers) for part in LINEAR]
     state = {"torch_rng_state": torch.Generator().manual_seed(seed).get_state()}
-    empty = [Item(name, None, 0, lambda: [None]) for name in names]
-    return [*empty, Item("rng_state/shard_0.0_1.1", None, 0, lambda: [state])]
+    empty: list[Blob] = [(name, None, lambda handle: torch.save([None], handle)) for name in names]
+    return [*empty, ("rng_state/shard_0.0_1.1", None, lambda handle: torch.save([state], handle))]
 
 
-def _write_file(folder: Path, number: int, items: Sequence[Item], budget: Budget) -> None:
-    path = folder / f"__0_{number}.distcp"
-    temporary = path.with_name(f".{path.name}.tmp")
+def _write_file(folder: Path, number: int, blobs: Sequence[Blob]) -> None:
     places: list[Place] = []
-    try:
-        with temporary.open("wb") as handle:
-            for item in items:
+
+    def write(path: Path) -> None:
+        with path.open("wb") as handle:
+            for key, offsets, write_blob in blobs:
                 first = handle.tell()
-                with budget.hold(item.bytes):
-                    value = item.make()
-                    torch.save(value, handle)
-                    offsets = [item.layer or 0, *[0] * (value.dim() - 1)] if isinstance(value, Tensor) else None
-                    del value
-                places.append((item.key, offsets, first, handle.tell() - first))
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(temporary, path)
-        fsync_dir(folder)
-    except OSError as error:
-        raise disk_error(error, path) from error
+                write_blob(handle)
+                places.append((key, offsets, first, handle.tell() - first))
+
+    commit(folder / f"__0_{number}.distcp", write)
     write_json(folder / _places(number), places)
 
 

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from internalize.errors import CorruptPayload
 
+FIX = "rerun the step that wrote it, or point at a complete checkpoint (internalize checkpoints lists them)"
+
 
 class Handles:
     """Descriptors of the files of one folder, opened when first asked for. Close it in the end."""
@@ -71,5 +73,5 @@ def damaged(path: Path, expected: str, got: str) -> CorruptPayload:
         where=str(path),
         expected=expected,
         got=got,
-        fix="rerun the step that wrote it, or point at a complete checkpoint (internalize checkpoints lists them)",
+        fix=FIX,
     )

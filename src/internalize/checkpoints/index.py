@@ -55,12 +55,10 @@ class Index:
 
     Attributes:
         tensors: name -> entry.
-        others: names of entries that are pickled objects, not tensors.
         places: (tensor name, offsets of the chunk) -> place; a pickled object has one under no offsets.
     """
 
     tensors: Mapping[str, TensorEntry]
-    others: tuple[str, ...]
     places: Mapping[tuple[str, tuple[int, ...]], Place]
 
 
@@ -80,7 +78,7 @@ def read_index(path: Path) -> Index:
             (key.fqn, tuple(key.offset or ())): Place(str(info.relative_path), int(info.offset), int(info.length))
             for key, info in metadata.storage_data.items()
         }
-        return Index(tensors, tuple(name for name, _ in entries if name not in tensors), places)
+        return Index(tensors, places)
     except _MALFORMED as error:
         raise ValueError(str(error) or type(error).__name__) from error
 

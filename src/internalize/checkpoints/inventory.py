@@ -61,11 +61,12 @@ class Other:
     bytes: int
 
 
-def step_receipts(results: Path) -> dict[tuple[str, int, int], Receipt]:
-    """(arm, seed, step) -> receipt. Where segments of several cuts hold a step, the newest file counts."""
+def step_receipts(results: Path, arm: str = "*", seed: str = "*") -> dict[tuple[str, int, int], Receipt]:
+    """(arm, seed, step) -> receipt, of all arms and seeds or of one. Where segments of several cuts hold a step, the
+    newest file counts."""
     found: dict[tuple[str, int, int], Receipt] = {}
-    paths = sorted((results / "receipts").glob("arms/*/seed*/steps*/step*.json"), key=lambda path: path.stat().st_mtime)
-    for path in paths:
+    paths = (results / "receipts").glob(f"arms/{arm}/seed{seed}/steps*/step*.json")
+    for path in sorted(paths, key=lambda path: path.stat().st_mtime):
         match = PLACE.search(path.as_posix())
         if match is not None:
             found[match["arm"], int(match["seed"]), int(match["step"])] = read_receipt(path)
@@ -91,9 +92,8 @@ def why_incomplete(root: Path, iteration: int) -> str:
     """
     folder = layout.iteration_folder(root, iteration)
     try:
-        with TorchDist(folder):
-            pass
-        uncovered = _uncovered(read_index(folder / METADATA))
+        with TorchDist(folder) as checkpoint:
+            uncovered = _uncovered(checkpoint.index)
         if uncovered:
             return f"{uncovered} is not covered by its chunks"
         layout.read_cursor(root, iteration)

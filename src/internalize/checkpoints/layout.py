@@ -42,6 +42,24 @@ def cursor_path(root: Path, iteration: int) -> Path:
     return root / "rollout" / f"global_dataset_state_dict_{iteration}.pt"
 
 
+def existing_cursor(root: Path, iteration: int) -> Path:
+    """The file of the data cursor of an iteration.
+
+    Raises:
+        MissingPayload: there is none; training must not go on with a guessed data order.
+    """
+    path = cursor_path(root, iteration)
+    if not path.is_file():
+        raise MissingPayload(
+            "the checkpoint has no data cursor",
+            where=str(path),
+            expected=f"the cursor of iteration {iteration}, written together with its model",
+            got="no such file",
+            fix="rerun that step: without its cursor the data would silently start over",
+        )
+    return path
+
+
 def write_cursor(root: Path, iteration: int, cursor: dict[str, Any]) -> None:
     """Writes the data cursor: plain values that say which data the next step starts with.
 
@@ -61,20 +79,12 @@ def read_cursor(root: Path, iteration: int) -> dict[str, Any]:
     """The data cursor of an iteration.
 
     Raises:
-        MissingPayload: there is none; training must not go on with a guessed data order.
+        MissingPayload: there is none.
         CorruptPayload: it cannot be decoded, or holds anything but plain values.
     """
     import torch
 
-    path = cursor_path(root, iteration)
-    if not path.is_file():
-        raise MissingPayload(
-            "the checkpoint has no data cursor",
-            where=str(path),
-            expected=f"the cursor of iteration {iteration}, written together with its model",
-            got="no such file",
-            fix="rerun that step: without its cursor the data would silently start over",
-        )
+    path = existing_cursor(root, iteration)
     try:
         cursor = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError) as error:

@@ -19,7 +19,6 @@ from internalize.checkpoints.bridges import converter_for
 from internalize.checkpoints.resumable import folder_for
 from internalize.checkpoints.safetensors import ModelRows
 from internalize.checkpoints.to_hf import SHARD_BYTES, Dtype
-from internalize.errors import MissingPayload
 from internalize.files import fsync_dir, read_json, write_bytes, write_json, write_text
 
 MEGATRON = "megatron"
@@ -121,14 +120,7 @@ def write_root(model: Path, target: Path, dtype: Dtype = "keep", progress: Progr
 
 def _write_run(root: Path, iteration: int, folder: Path, common: dict[str, Any]) -> None:
     """What a run needs besides weights to go on."""
-    cursor = layout.cursor_path(root, iteration)
-    if not cursor.exists():
-        raise MissingPayload(
-            "the checkpoint has no data cursor",
-            where=str(cursor),
-            expected=f"the cursor of iteration {iteration}, written together with its model",
-            fix="rerun that step: without its cursor the data would silently start over",
-        )
+    cursor = layout.existing_cursor(root, iteration)
     write_bytes(folder / COMMON, (layout.iteration_folder(root, iteration) / COMMON).read_bytes())
     write_json(folder / ARGS, common)
     write_bytes(layout.cursor_path(folder, iteration), cursor.read_bytes())

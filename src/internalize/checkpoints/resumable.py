@@ -59,7 +59,7 @@ def start(folder: Path, identity: str, leftovers: tuple[str, ...]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PLAN
     same = path.exists() and read_json(path).get("identity") == identity
-    for pattern in ("*.tmp", ".*.tmp", *(() if same else leftovers)):
+    for pattern in ("**/*.tmp", *(() if same else leftovers)):  # below it too: files of `megatron/` can be cut
         for left in folder.glob(pattern):
             left.unlink()
     if not same:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from internalize.checkpoints.blobs import Blob, find_tensor
 from internalize.checkpoints.handles import Handles, damaged
-from internalize.checkpoints.index import Chunk, Place, TensorEntry, read_index
+from internalize.checkpoints.index import Chunk, Place, TensorEntry
 from internalize.checkpoints.torch_dist import METADATA, TorchDist
 from internalize.errors import MissingPayload
 
@@ -33,9 +33,8 @@ class ShardRows:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with TorchDist(folder):  # its checks: every part is there and long enough
-            pass
-        self.index = read_index(folder / METADATA)
+        with TorchDist(folder) as opened:  # its checks: every part is there and long enough
+            self.index = opened.index
         self._handles = Handles(folder)
         self._blobs: dict[Place, Blob] = {}
 

@@ -10,7 +10,6 @@ names it. Megatron is not imported.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ from internalize.checkpoints.runs import blocks, row_numbers, runs
 from internalize.checkpoints.safetensors import INDEX, Slot, header_for, index_of, read_header
 from internalize.checkpoints.shards import ShardRows
 from internalize.errors import CorruptPayload
-from internalize.files import digest, disk_error, fsync_dir, sha256_file, write_json
+from internalize.files import commit, digest, sha256_file, write_json
 
 BLOCK = 1 << 20
 """Bytes that a writer reads at once: enough for a disk, little enough to stay in a cache (8 MiB cost 2.5 x the CPU)."""
@@ -34,7 +33,7 @@ WRITERS = 4
 SHARD_BYTES = 5 << 30
 """Hugging Face's usual size of a weight file."""
 OPTIMIZER = "optimizer."
-"""Names of moments and master weights start so."""
+"""Names of moments and master weights start so; they are not converted."""
 Dtype = Literal["bfloat16", "float16", "float32", "keep"]
 
 
@@ -146,9 +145,7 @@ def check_source(source: ShardRows, config: Mapping[str, Any]) -> None:
     for entry in entries(config):
         height = sum(shape[0] for shape in entry.shapes)
         wanted[entry.stored] = (*([layers] if entry.layer is not None else []), height, *entry.shapes[0][1:])
-    have = {
-        name: tuple(entry.size) for name, entry in source.index.tensors.items() if not name.startswith("optimizer.")
-    }
+    have = {name: tuple(entry.size) for name, entry in source.index.tensors.items() if not name.startswith(OPTIMIZER)}
     missing = [f"missing {name} {list(shape)}" for name, shape in wanted.items() if name not in have]
     extra = [f"unexpected {name} {list(have[name])}" for name in sorted(set(have) - set(wanted))]
     wrong = [
@@ -182,19 +179,15 @@ def _write_file(
     path: Path,
 ) -> None:
     head, slots = layout
-    temporary = path.with_name(path.name + ".tmp")
-    try:
+
+    def write(temporary: Path) -> None:
         with temporary.open("wb") as handle:
             handle.write(head)
             for target in shard:
                 assert handle.tell() == slots[target.name].start
                 _write_tensor(source, config, target, handle)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(temporary, path)
-        fsync_dir(path.parent)
-    except OSError as error:
-        raise disk_error(error, path) from error
+
+    commit(path, write)
 
 
 def _write_tensor(source: ShardRows, config: Mapping[str, Any], target: Target, handle: Any) -> None:

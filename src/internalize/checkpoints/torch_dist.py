@@ -25,12 +25,14 @@ import torch
 from torch import Tensor
 
 from internalize.checkpoints import hf_names
+from internalize.checkpoints.handles import FIX, damaged
 from internalize.checkpoints.index import Index, read_index
 from internalize.checkpoints.tombstone import refuse_pruned
-from internalize.errors import CorruptPayload, MissingPayload
+from internalize.errors import MissingPayload
 
 METADATA, CONFIG, COMMON = ".metadata", "metadata.json", "common.pt"
-FIX = "rerun the step that wrote it, or point at a complete checkpoint (internalize status lists them)"
+VERSION = 3.0
+"""Megatron's name for layer names as in megatron-core."""
 
 
 class TorchDist:
@@ -90,14 +92,10 @@ class TorchDist:
             out[tuple(slice(o, o + n) for o, n in window)] = data if layer is None else data[layer - first]
         return out
 
-    def common(self) -> dict[str, Any]:
-        """The unsharded part (args, iteration, optimizer settings), loaded with ``weights_only=True``."""
-        return load_common(self.folder)
-
     def _chunk(self, name: str, offsets: torch.Size, sizes: torch.Size) -> Tensor:
         place = self.index.places.get((name, tuple(offsets)))
         if place is None:
-            raise _corrupt(self.folder / METADATA, f"a place of {name} at {list(offsets)}", "none")
+            raise damaged(self.folder / METADATA, f"a place of {name} at {list(offsets)}", "none")
         path = self.folder / place.file
         handle = self._files.get(place.file)
         if handle is None:
@@ -106,9 +104,9 @@ class TorchDist:
         try:
             data = torch.load(io.BytesIO(handle.read(place.length)), map_location="cpu", weights_only=True)
         except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError) as error:
-            raise _corrupt(path, f"a tensor of {name} at byte {place.offset}", str(error)) from error
+            raise damaged(path, f"a tensor of {name} at byte {place.offset}", str(error)) from error
         if not isinstance(data, Tensor) or data.shape != sizes:
-            raise _corrupt(path, f"{name} chunk of shape {list(sizes)}", f"{getattr(data, 'shape', type(data))}")
+            raise damaged(path, f"{name} chunk of shape {list(sizes)}", f"{getattr(data, 'shape', type(data))}")
         return data
 
     def _check_files(self) -> None:
@@ -119,7 +117,7 @@ class TorchDist:
             _require(self.folder / name)
             size = (self.folder / name).stat().st_size
             if size < end:
-                raise _corrupt(self.folder / name, f"at least {end} bytes", f"{size} bytes")
+                raise damaged(self.folder / name, f"at least {end} bytes", f"{size} bytes")
 
 
 def read_hf(folder: Path, model_config: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -182,9 +180,9 @@ def load_common(folder: Path) -> dict[str, Any]:
     try:
         common = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError) as error:
-        raise _corrupt(path, "a torch.save file of tensors and plain values", str(error).splitlines()[0]) from error
+        raise damaged(path, "a torch.save file of tensors and plain values", str(error).splitlines()[0]) from error
     if not isinstance(common, dict):
-        raise _corrupt(path, "a dict", type(common).__name__)
+        raise damaged(path, "a dict", type(common).__name__)
     return common
 
 
@@ -200,21 +198,17 @@ def _require(path: Path) -> None:
         )
 
 
-def _corrupt(path: Path, expected: str, got: str) -> CorruptPayload:
-    return CorruptPayload("the checkpoint is damaged", where=str(path), expected=expected, got=got, fix=FIX)
-
-
 def _check_backend(path: Path) -> None:
     try:
         config = json.loads(path.read_text())
     except ValueError as error:
-        raise _corrupt(path, "JSON", str(error)) from error
+        raise damaged(path, "JSON", str(error)) from error
     if not isinstance(config, dict) or config.get("sharded_backend") != "torch_dist":
-        raise _corrupt(path, '"sharded_backend": "torch_dist"', json.dumps(config)[:80])
+        raise damaged(path, '"sharded_backend": "torch_dist"', json.dumps(config)[:80])
 
 
 def _read_index(path: Path) -> Index:
     try:
         return read_index(path)
     except ValueError as error:
-        raise _corrupt(path, "an index of tensors", str(error)) from error
+        raise damaged(path, "an index of tensors", str(error)) from error

@@ -44,7 +44,7 @@ def launch(
 def doctor(
     site: Annotated[Path, typer.Option(help="site file")] = Path("profiles/slurm/site.yaml"),
     study: Annotated[Path, typer.Option(help="study file")] = Path("config/bundled.yaml"),
-    profile: Annotated[Path, typer.Option(help="Snakemake profile")] = Path("profiles/slurm"),
+    profile: Annotated[str, typer.Option(help="Snakemake profile: a name in profiles/, or a folder")] = "slurm",
     directory: Annotated[Path, typer.Option(help="where the study will run")] = Path(),
     status_command: Annotated[
         str | None, typer.Option(help="if snakemake is called with another than the profile's")
@@ -53,11 +53,14 @@ def doctor(
     patience: Annotated[float, typer.Option(help="seconds to wait for each of them")] = 600.0,
 ) -> None:
     """Check that a Slurm site offers what a study needs; each line says OK, or what to do."""
-    from internalize.cluster.doctor import Patient, examine, read_profile
+    from internalize.cluster.doctor import Patient, examine
+    from internalize.cluster.profile import find_profile, read_profile
     from internalize.cluster.site import read_site
     from internalize.study import load_study
 
-    entries = read_profile(profile) | ({"slurm-status-command": status_command} if status_command else {})
+    entries = read_profile(find_profile(profile, Path())) | (
+        {"slurm-status-command": status_command} if status_command else {}
+    )
     patient = Patient(read_site(site), load_study(study).plain(), entries, directory.resolve(), jobs, patience)
     wrong = 0
     for finding in examine(patient):

@@ -15,8 +15,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from internalize.cluster import slurm_facts
 from internalize.cluster.finding import Finding
 from internalize.cluster.probes import probe_nodes
@@ -65,18 +63,6 @@ def examine(patient: Patient) -> Iterator[Finding]:
     yield _disk(patient)
     yield from _clis(patient)
     yield _hub(patient)
-
-
-def read_profile(folder: Path) -> dict[str, Any]:
-    """The entries of a Snakemake profile.
-
-    Raises:
-        UserError: there is no such profile.
-    """
-    for name in ("config.yaml", "profile.yaml"):
-        if (folder / name).exists():
-            return dict(yaml.safe_load((folder / name).read_text()) or {})
-    raise UserError("no such profile", where=str(folder), expected="a folder with a config.yaml")
 
 
 def _plugin() -> Finding:

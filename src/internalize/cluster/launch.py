@@ -27,12 +27,13 @@ from types import FrameType
 from typing import Literal
 
 from internalize.cluster.allocation import Allocation
-from internalize.cluster.node import GRACE, HEAD, READY, STOP, Group, address_of, free_port
+from internalize.cluster.node import GRACE, HEAD, READY, STOP, Group, address_of
 from internalize.cluster.placement import BELL
-from internalize.cluster.processes import die_with_parent
 from internalize.cluster.timelimit import ENDS, REQUEUE
 from internalize.cluster.timelimit import STOP as STOP_FILE
 from internalize.errors import UserError
+from internalize.ports import free_port
+from internalize.processes import die_with_parent
 from internalize.store import LEASE_SECONDS
 
 Runtime = Literal["auto", "none", "ray", "torchrun"]
@@ -134,7 +135,7 @@ def torchrun(allocation: Allocation, how: Launch, container: list[str], command:
         f"--nnodes={len(allocation.nodes)}",
         f"--nproc-per-node={max(1, allocation.gpus)}",
         "--rdzv-backend=c10d",
-        f"--rdzv-endpoint={head}:{free_port('')}",
+        f"--rdzv-endpoint={head}:{free_port()}",
         f"--rdzv-id={allocation.job}-{allocation.restarts}",
         "--no-python",
         *command,

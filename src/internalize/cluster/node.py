@@ -24,8 +24,9 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from internalize.cluster.processes import die_with_parent
 from internalize.files import write_text
+from internalize.ports import free_port
+from internalize.processes import die_with_parent
 
 HEAD = "head"
 READY = "ready"
@@ -46,13 +47,6 @@ def address_of(interface: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         packed = struct.pack("256s", interface.encode()[:15])
         return socket.inet_ntoa(fcntl.ioctl(probe.fileno(), SIOCGIFADDR, packed)[20:24])
-
-
-def free_port(address: str) -> int:
-    """A TCP port that is free now."""
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
 
 
 def ray_command(own: str, head: str, cpus: int, gpus: int, scratch: str, *, is_head: bool) -> list[str]:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from internalize.cluster.site import Placement, Queue, RulePlacement, Site
+from internalize.study_arms import Arm
 
 PLACEMENTS: dict[str, Placement] = {
     "gate": "gpu",
@@ -34,19 +35,6 @@ programs ignore unless they ask for it."""
 Resources = dict[str, Any]
 
 
-def devices(arm: Any) -> int:
-    """GPUs that an arm needs: one a rank (tensor x pipeline x data); with engines of their own beside them as many
-    more, or no more than there are engines where both take turns on a GPU."""
-    parallel = getattr(arm, "parallel", None)
-    if parallel is None:
-        return 1
-    ranks = int(parallel.tensor * parallel.pipeline * parallel.data)
-    if parallel.runtime != "ray":
-        return ranks
-    engines = int(parallel.engines or ranks)
-    return ranks + engines if parallel.placement == "split" else max(ranks, engines)
-
-
 class Placing:
     """The placement of a study's rules on a site.
 
@@ -55,7 +43,7 @@ class Placing:
         arms: the arms, by name.
     """
 
-    def __init__(self, site: Site | None, arms: Mapping[str, Any]) -> None:
+    def __init__(self, site: Site | None, arms: Mapping[str, Arm]) -> None:
         self.site = site
         self.arms = arms
         self._of_arm = lru_cache(maxsize=None)(self._of)
@@ -83,7 +71,7 @@ class Placing:
         per_node = self.site.gpu.per_node
         asked = {"gpu": 1, "node": per_node, "cpu": per_node}.get(placement)
         if asked is None:
-            asked = devices(self.arms[arm]) if arm is not None else 1
+            asked = self.arms[arm].parallel.devices if arm is not None else 1
         nodes = own.nodes or -(-asked // per_node)
         gpus = per_node if own.nodes is not None or nodes > 1 else asked
         return self._on_gpus(own, nodes, gpus)

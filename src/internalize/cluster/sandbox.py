@@ -17,9 +17,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from internalize.cluster.processes import Process, end, with_environment
 from internalize.cluster.sandbox_conf import CLIENTS, SACCT, Ports, Shape, gres_conf, site_yaml, slurm_conf
 from internalize.errors import UserError
+from internalize.ports import free_ports
+from internalize.processes import Process, end, with_environment
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 FOLDERS = ("bin", "log", "munge", "run", "spool", "state")
@@ -168,7 +169,7 @@ class Sandbox:
         for name in FOLDERS:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         (self.folder / "munge").chmod(0o711)
-        controller, *nodes = _free_ports(self.shape.nodes + 1)
+        controller, *nodes = free_ports(self.shape.nodes + 1, "127.0.0.1")
         conf = slurm_conf(self.folder, self.shape, Ports(controller, nodes), getpass.getuser(), socket.gethostname())
         self._conf.write_text(conf)
         (self.folder / "gres.conf").write_text(gres_conf(self.shape))
@@ -245,14 +246,3 @@ def _read(path: Path) -> Process | None:
     except (OSError, ValueError):
         return None
     return process if process.alive else None
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

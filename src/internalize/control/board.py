@@ -33,6 +33,12 @@ def render(board: Board) -> RenderableType:
     for job in board.jobs:
         used = f"{job.used} used, {job.left} left" if job.state != "PENDING" else job.reason
         parts.append(Text(f"  slurm {job.id} {job.state} {job.what}: {used}"))
+    return Group(*parts, troubles(board))
+
+
+def troubles(board: Board) -> RenderableType:
+    """What could not be seen, and the last errors with the ends of their logs."""
+    parts: list[RenderableType] = []
     if board.warning:
         parts.append(Text(board.warning, style="yellow"))
     for failure in board.failures[-SHOWN_FAILURES:]:
@@ -42,11 +48,6 @@ def render(board: Board) -> RenderableType:
     if len(board.failures) > SHOWN_FAILURES:
         parts.append(Text(f"and {len(board.failures) - SHOWN_FAILURES} failures before these"))
     return Group(*parts)
-
-
-def plain_steps(row: Row) -> str:
-    """The steps of a row as signs."""
-    return "".join(SIGNS[state] for _, state in row.steps)
 
 
 def _cells(row: Row) -> tuple[str | Text, ...]:

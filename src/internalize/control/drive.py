@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from internalize.cluster.profile import find_profile, read_profile
 from internalize.errors import UserError
 
 RULE = re.compile(r"^(?:local)?rule (?P<rule>\w+):$")
@@ -39,21 +40,27 @@ class Driver:
     Args:
         repository: folder of the Snakefile.
         config: `--config` values.
-        profile: name or folder of a profile; None for none.
+        profile: name or folder of a profile.
         extra: further words of the user.
     """
 
     repository: Path
     config: Mapping[str, Any]
-    profile: str | None = "local"
+    profile: str = "local"
     extra: tuple[str, ...] = ()
+
+    def settings(self) -> dict[str, Any]:
+        """The entries of its profile.
+
+        Raises:
+            UserError: there is no such profile.
+        """
+        return read_profile(find_profile(self.profile, self.repository))
 
     def command(self, *words: str) -> list[str]:
         """The whole command line: targets and options first, then what all calls share."""
         line = [sys.executable, "-m", "snakemake", *words, "--snakefile", str(self.repository / "Snakefile")]
-        if self.profile is not None:
-            line += ["--profile", str(profile_folder(self.profile, self.repository))]
-        line += self.extra
+        line += ["--profile", str(find_profile(self.profile, self.repository)), *self.extra]
         if self.config:
             line += ["--config", *(f"{key}={_word(value)}" for key, value in self.config.items())]
         return line
@@ -108,28 +115,9 @@ def parse(text: str) -> list[Listed]:
     return jobs
 
 
-def profile_folder(name: str, repository: Path) -> Path:
-    """`local` is `profiles/local` of the repository, unless such a folder lies here."""
-    for path in (Path(name), repository / "profiles" / name, repository / name):
-        if path.is_dir():
-            return path
-    return Path(name)
-
-
-def profile_settings(name: str | None, repository: Path) -> dict[str, Any]:
-    """The entries of a profile's YAML; empty when there is none."""
-    if name is None:
-        return {}
-    folder = profile_folder(name, repository)
-    for path in (folder / "config.yaml", folder / "profile.yaml"):
-        if path.is_file():
-            return dict(yaml.safe_load(path.read_text()) or {})
-    return {}
-
-
-def profile_config(name: str | None, repository: Path) -> dict[str, Any]:
-    """`config` of a profile, which `--config` on the command line would replace as a whole."""
-    given = profile_settings(name, repository).get("config") or {}
+def profile_config(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`config` of a profile's entries, which `--config` on the command line would replace as a whole."""
+    given = settings.get("config") or {}
     if isinstance(given, Mapping):
         return dict(given)
     pairs = [str(word).partition("=") for word in given]

@@ -10,29 +10,28 @@ import contextlib
 import os
 import re
 import signal
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-PROC = Path("/proc")
+from internalize.processes import PROC, Process
+
 NOT_DRIVING = frozenset({"--mode", "--unlock", "-n", "--dry-run", "--rulegraph", "--dag", "--lint"})
 """Words of a Snakemake that runs no jobs, or that runs within one."""
 PROGRAMS = frozenset({"snakemake", "internalize", "internalize.cli"})
 """Names that our processes are started by."""
-JOBS = frozenset({"stage", "segment", "graphs"})
-"""Commands that rules call."""
+JOBS = frozenset({"stage", "segment", "gates", "archive", "graphs"})
+"""Commands that rules call (rules/*.smk)."""
 OUTPUT = re.compile(
-    r"receipts/(?:arms/(?P<arm>[^/]+)/seed(?P<seed>\d+)/steps(?P<first>\d{4})-(?P<last>\d{4})/"
-    r"|evals/(?P<evals>[^/]+)/seed(?P<eseed>\d+)\.json)"
+    r"receipts/(?P<kind>arms|evals|convert)/(?P<arm>[^/]+)/seed(?P<seed>\d+)"
+    r"(?:/steps(?P<first>\d{4})-(?P<last>\d{4})/|/step\d{4}\.json|\.json)"
 )
 
 
 @dataclass(frozen=True)
-class Process:
+class StudyProcess(Process):
     """One process of the study."""
 
-    pid: int
     words: tuple[str, ...]
     driver: bool
     """True: Snakemake itself; False: a job."""
@@ -41,6 +40,12 @@ class Process:
     def what(self) -> str:
         """In short: `snakemake`, or the stage and its receipt."""
         return "snakemake" if self.driver else f"{self.words[1]} {self.output}".strip()
+
+    @property
+    def rule(self) -> str:
+        """Rule of a job that belongs to an arm; else empty."""
+        match = OUTPUT.search(self.output)
+        return {"arms": "segment"}.get(match["kind"], match["kind"]) if match else ""
 
     @property
     def output(self) -> str:
@@ -53,18 +58,16 @@ class Process:
     def run(self) -> tuple[str, int] | None:
         """Arm and seed that a job belongs to, if it is one run's."""
         match = OUTPUT.search(self.output)
-        if match is None:
-            return None
-        return (match["arm"] or match["evals"], int(match["seed"] or match["eseed"]))
+        return (match["arm"], int(match["seed"])) if match else None
 
     @property
     def steps(self) -> range:
-        """Steps that a job runs; empty when it runs none."""
+        """Steps that a job trains; empty when it trains none."""
         match = OUTPUT.search(self.output)
-        return range(int(match["first"]), int(match["last"]) + 1) if match and match["arm"] else range(0)
+        return range(int(match["first"]), int(match["last"]) + 1) if match and match["first"] else range(0)
 
 
-def ours(folder: Path) -> list[Process]:
+def ours(folder: Path) -> list[StudyProcess]:
     """Living processes of the study in `folder`, Snakemake first; none where there is no /proc."""
     home, me = folder.resolve(), os.getuid()
     found = []
@@ -81,36 +84,18 @@ def ours(folder: Path) -> list[Process]:
     return sorted(found, key=lambda one: not one.driver)
 
 
-def _process(pid: int, words: Sequence[str]) -> Process | None:
+def _process(pid: int, words: Sequence[str]) -> StudyProcess | None:
     """The process of a command line; None when it is neither Snakemake nor a stage."""
     at = 0 if Path(words[0]).name in PROGRAMS else 2 if words[1:2] == ["-m"] else 1  # itself, python -m, or a script
     name, rest = Path(words[at]).name if at < len(words) else "", words[at + 1 :]
-    if name in ("snakemake", "snakemake.__main__"):
-        return None if NOT_DRIVING & set(words) else Process(pid, tuple(words), True)
-    if name in PROGRAMS and rest and rest[0] in JOBS:
-        return Process(pid, tuple(words[at:]), False)
-    return None
+    driver = name in ("snakemake", "snakemake.__main__") and not NOT_DRIVING & set(words)
+    if not driver and not (name in PROGRAMS and rest and rest[0] in JOBS):
+        return None
+    found = Process.of(pid)
+    return StudyProcess(found.pid, found.started, tuple(words[at:]), driver) if found is not None else None
 
 
-def terminate(processes: Sequence[Process]) -> None:
+def terminate(processes: Sequence[StudyProcess]) -> None:
     """Asks them to end (SIGTERM): Snakemake starts no further job, a job leaves its current step uncommitted."""
     for one in processes:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(one.pid, signal.SIGTERM)
-
-
-def alive(process: Process) -> bool:
-    """Does it still run? A process that has ended and is not collected yet counts as ended."""
-    try:
-        state = (PROC / str(process.pid) / "stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state not in ("Z", "X")
-
-
-def wait(processes: Sequence[Process], seconds: float) -> list[Process]:
-    """Waits until all have ended, at most `seconds`; returns those that have not."""
-    end = time.monotonic() + seconds
-    while (left := [one for one in processes if alive(one)]) and time.monotonic() < end:
-        time.sleep(0.2)
-    return left
+        one.send(signal.SIGTERM)

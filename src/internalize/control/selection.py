@@ -12,13 +12,13 @@ from pathlib import Path
 from internalize.costs.found import Found, find_done
 from internalize.costs.jobs import Job, jobs_of
 from internalize.errors import UserError
-from internalize.inputs import segment_receipt
+from internalize.inputs import RECEIPTS, segment_path
 from internalize.receipts import Receipt, read_receipt
+from internalize.schedule import own_steps
 from internalize.stages import STAGES
 from internalize.store import Store
-from internalize.study_arms import Arm
 from internalize.study_checks import unknown_name
-from internalize.workflow import RECEIPTS, Plan
+from internalize.workflow import Plan
 
 STEP_STAGES = ("segment", "step")
 
@@ -79,12 +79,6 @@ def select(wish: Wish, plan: Plan, store: Store) -> Selection:
     mine = set(chosen.outputs)
     chosen.shared = [path.as_posix() for path in chosen.paths() if not _belongs(path.as_posix(), wish, mine)]
     return chosen
-
-
-def own_steps(arm: Arm) -> range:
-    """The steps of an arm that are its own, not those of an arm that it continues."""
-    inherited = len(arm.inherited)
-    return range(inherited, inherited + arm.steps)
 
 
 def _with_what_follows(outputs: Sequence[str], jobs: Sequence[Job]) -> list[str]:
@@ -148,8 +142,7 @@ def _add_steps(chosen: Selection, wish: Wish, plan: Plan, jobs: Sequence[Job], f
     _add_found(chosen, found, lambda a, s, step: a == arm.name and s in seeds and wish.first <= step <= last)
     if wish.only:
         for seed in sorted(seed for seed in seeds if seed is not None):
-            path = f"{RECEIPTS}/arms/{segment_receipt(arm.name, seed, wish.first, wish.first)}"
-            chosen.outputs.append(path)
+            chosen.outputs.append(segment_path(arm.name, seed, wish.first, wish.first))
         return
     mine = [job for job in jobs if job.arm == arm.name and _of(job, wish)]
     _add_jobs(chosen, [job for job in mine if job.stage == "segment" and job.spec["last"] >= wish.first], found)

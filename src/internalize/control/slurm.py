@@ -6,15 +6,13 @@ Snakemake's Slurm executor gives (`[prefix_]<uuid>`); no other job is ever cance
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from internalize.errors import UserError
+from internalize.cluster.allocation import client
 
 FORMAT = "%i|%j|%T|%M|%L|%Z|%R|%k"
 """Job id, name, state, time used, time left, working directory, reason or nodes, comment (checked on Slurm 22.05)."""
@@ -25,9 +23,12 @@ LIVE = frozenset(
     }
 )
 NAME = re.compile(r"(?:(?P<prefix>.+)_)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
-SEGMENT = re.compile(r"rule_segment_wildcards_(?P<arm>.+)_(?P<seed>\d+)_(?P<first>\d{4})_(?P<last>\d{4})$")
-EVALS = re.compile(r"rule_evals_wildcards_(?P<arm>.+)_(?P<seed>\d+)$")
-SECONDS = 60
+WILDCARDS = {
+    "segment": re.compile(r"(?P<arm>.+)_(?P<seed>\d+)_(?P<first>\d{4})_(?P<last>\d{4})"),
+    "evals": re.compile(r"(?P<arm>.+)_(?P<seed>\d+)"),
+    "convert": re.compile(r"(?P<arm>.+)_(?P<seed>\d+)_\d{4}"),
+}
+"""Wildcards of the rules whose jobs belong to an arm, as the executor joins them."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +49,25 @@ class SlurmJob:
         return self.comment.removeprefix("rule_").replace("_wildcards_", " ")
 
     @property
+    def rule(self) -> str:
+        """Name of the rule."""
+        return self.comment.removeprefix("rule_").partition("_wildcards_")[0]
+
+    @property
     def run(self) -> tuple[str, int] | None:
         """Arm and seed that the job belongs to, if it is one run's."""
-        match = SEGMENT.match(self.comment) or EVALS.match(self.comment)
+        match = self._wildcards()
         return (match["arm"], int(match["seed"])) if match else None
 
     @property
     def steps(self) -> range:
-        """Steps that the job runs; empty when it runs none."""
-        match = SEGMENT.match(self.comment)
-        return range(int(match["first"]), int(match["last"]) + 1) if match else range(0)
+        """Steps that the job trains; empty when it trains none."""
+        match = self._wildcards()
+        return range(int(match["first"]), int(match["last"]) + 1) if match and self.rule == "segment" else range(0)
+
+    def _wildcards(self) -> re.Match[str] | None:
+        pattern = WILDCARDS.get(self.rule)
+        return pattern.fullmatch(self.comment.partition("_wildcards_")[2]) if pattern else None
 
 
 def present() -> bool:
@@ -65,9 +75,9 @@ def present() -> bool:
     return shutil.which("squeue") is not None
 
 
-def command(user_only: bool = True) -> list[str]:
+def command() -> list[str]:
     """The `squeue` call that is used."""
-    return ["squeue", *(["--me"] if user_only else []), "--noheader", "--format", FORMAT]
+    return ["squeue", "--me", "--noheader", "--format", FORMAT]
 
 
 def live_jobs(folder: Path, prefix: str | None = None) -> list[SlurmJob]:
@@ -82,7 +92,7 @@ def live_jobs(folder: Path, prefix: str | None = None) -> list[SlurmJob]:
     """
     home = folder.resolve()
     jobs = []
-    for line in _run(command()).splitlines():
+    for line in client(*command()).splitlines():
         fields = line.strip().split("|", 7)
         if len(fields) != 8:
             continue
@@ -103,26 +113,10 @@ def cancel(jobs: Sequence[SlurmJob]) -> None:
         UserError: `scancel` fails.
     """
     if jobs:
-        _run(["scancel", *(job.id for job in jobs)])
+        client("scancel", *(job.id for job in jobs))
 
 
 def was_used(folder: Path) -> bool:
     """Has a run in `folder` submitted to Slurm? Then jobs of it may live that no process here shows."""
     logs = sorted((folder / ".snakemake" / "log").glob("*.snakemake.log"))
     return any("SLURM run ID" in path.read_text(errors="replace") for path in logs)
-
-
-def _run(words: Sequence[str]) -> str:
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=SECONDS, env=os.environ)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UserError(f"`{words[0]}` does not answer", got=str(error), fix="is Slurm up? try it by hand") from error
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        raise UserError(
-            f"`{words[0]}` fails",
-            where=" ".join(words[:3]),
-            got=lines[-1] if lines else f"exit status {done.returncode}",
-            fix="is Slurm up? try it by hand",
-        )
-    return done.stdout

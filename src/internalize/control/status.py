@@ -11,15 +11,16 @@ from pathlib import Path
 
 from internalize.budget import read_mark
 from internalize.control import processes, slurm
+from internalize.control.beats import Beat, beats
 from internalize.control.failures import Failure, last_failures
-from internalize.control.processes import Process
-from internalize.control.selection import own_steps
+from internalize.control.processes import StudyProcess
 from internalize.control.slurm import SlurmJob
 from internalize.costs.estimate import Estimate, Priced, critical_path, estimate
+from internalize.costs.model import HOUR
 from internalize.errors import UserError
 from internalize.inputs import SEGMENT
 from internalize.receipts import Receipt
-from internalize.schedule import phases
+from internalize.schedule import own_steps, phases
 from internalize.store import Store
 from internalize.workflow import Plan
 
@@ -42,6 +43,8 @@ class Row:
     """Seconds to the end of its evals if nothing waits."""
     note: str = ""
     """Why it goes no further, if it does not."""
+    first: int = 0
+    """Number of its first step."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Board:
     rows: list[Row]
     stages: dict[str, tuple[int, int]]
     """Other stages: jobs done, jobs in all."""
-    drivers: list[Process]
+    drivers: list[StudyProcess]
     jobs: list[SlurmJob]
     failures: list[Failure]
     left_s: float
@@ -60,18 +63,24 @@ class Board:
     warning: str = ""
     """What could not be seen."""
     phases: list[str] = field(default_factory=list)
+    total: tuple[int, int] = (0, 0)
+    """Jobs done, jobs in all."""
+    node_s: float = 0.0
+    """Seconds that one machine needs for all that is left; 0 where a job has nodes of its own."""
+    others: list[StudyProcess] = field(default_factory=list)
+    """Jobs on this machine that belong to no arm."""
+    beats: list[Beat] = field(default_factory=list)
+    """Heartbeats of running steps."""
+
+    @property
+    def eta_s(self) -> float:
+        """Seconds to the end: along the longest chain, and at least what one machine needs for all of it."""
+        return max(self.left_s, self.node_s)
 
     @property
     def live(self) -> bool:
         """Does anything run?"""
-        return bool(self.drivers or self.jobs or any(row.jobs for row in self.rows))
-
-    @property
-    def finished(self) -> bool:
-        """Is nothing left to do?"""
-        return all(done == jobs for done, jobs in self.stages.values()) and all(
-            state in (DONE, STOPPED) for row in self.rows for _, state in row.steps
-        )
+        return bool(self.drivers or self.jobs or self.others or any(row.jobs for row in self.rows))
 
 
 def look(plan: Plan, store: Store, folder: Path, prefix: str | None = None) -> Board:
@@ -92,8 +101,9 @@ def look(plan: Plan, store: Store, folder: Path, prefix: str | None = None) -> B
     stages = {
         name: (part.jobs - part.jobs_left, part.jobs)
         for name, part in priced.by_stage().items()
-        if name not in ("segment", "graphs")
+        if name not in ("segment", "graphs", "page")
     }
+    total = priced.total()
     used = sorted({phase for row in rows for phase, _ in row.steps}, key=["sft", "rl", "joint"].index)
     return Board(
         plan.study.name,
@@ -105,6 +115,10 @@ def look(plan: Plan, store: Store, folder: Path, prefix: str | None = None) -> B
         critical_path(priced.priced),
         warning,
         list(used),
+        (total.jobs - total.jobs_left, total.jobs),
+        total.node_hours * HOUR if plan.study.cost.nodes < 1 else 0.0,
+        [one for one in ours if not one.driver and one.run is None],
+        beats(store.root / "running"),
     )
 
 
@@ -114,7 +128,7 @@ def _row(
     seed: int,
     priced: Estimate,
     queue: list[SlurmJob],
-    ours: list[Process],
+    ours: list[StudyProcess],
     failures: list[Failure],
 ) -> Row:
     mine = [one for one in queue if one.run == (arm, seed)]
@@ -147,14 +161,15 @@ def _row(
         [one.id for one in mine] + [f"pid {one.pid}" for one in local],
         critical_path(chain),
         _note(plan, arm, seed, done),
+        own_steps(plan.arms[arm]).start,
     )
 
 
-def _evals_state(chain: list[Priced], mine: list[SlurmJob], local: list[Process]) -> str:
+def _evals_state(chain: list[Priced], mine: list[SlurmJob], local: list[StudyProcess]) -> str:
     evals = [one for one in chain if one.job.stage == "evals"]
     if evals and all(not one.left for one in evals):
         return DONE
-    jobs = [one.state for one in mine if not one.steps] + ["RUNNING" for one in local if not one.steps]
+    jobs = [one.state for one in mine if one.rule == "evals"] + ["RUNNING" for one in local if one.rule == "evals"]
     return RUNNING if "RUNNING" in jobs else QUEUED if jobs else WAITING
 
 

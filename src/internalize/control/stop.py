@@ -13,7 +13,7 @@ from pathlib import Path
 
 from internalize.control import processes, slurm
 from internalize.control.drive import Driver
-from internalize.control.processes import Process
+from internalize.control.processes import StudyProcess
 from internalize.control.slurm import SlurmJob
 from internalize.errors import UserError
 
@@ -27,14 +27,14 @@ Say = Callable[[str], None]
 class Live:
     """What of the study runs now."""
 
-    processes: list[Process]
+    processes: list[StudyProcess]
     jobs: list[SlurmJob]
 
     def __bool__(self) -> bool:
         return bool(self.processes or self.jobs)
 
     @property
-    def drivers(self) -> list[Process]:
+    def drivers(self) -> list[StudyProcess]:
         """Snakemake itself."""
         return [one for one in self.processes if one.driver]
 
@@ -100,7 +100,7 @@ def chosen(now: Live, run: tuple[str | None, int | None]) -> Live:
     if arm is None:
         return now
 
-    def mine(one: Process | SlurmJob) -> bool:
+    def mine(one: StudyProcess | SlurmJob) -> bool:
         return one.run is not None and one.run[0] == arm and seed in (None, one.run[1])
 
     return Live([one for one in now.processes if mine(one)], [job for job in now.jobs if mine(job)])

@@ -18,13 +18,14 @@ from internalize.costs.jobs import Job, jobs_of
 from internalize.costs.measured import Measured, Reading, measure, read_entry
 from internalize.costs.model import HOUR, CostModel
 from internalize.costs.retention import kept
-from internalize.costs.terms import is_hub, model_of, nodes_of, ranks_of
+from internalize.costs.terms import model_of, nodes_of
 from internalize.files import digest
 from internalize.store import Store
+from internalize.study_base import HubBase
 from internalize.study_cost import Cost
 from internalize.workflow import Plan
 
-FOR_ALL = frozenset({"report", "archive", "graphs", "evals_base", "gate", "numerics"})
+FOR_ALL = frozenset({"report", "archive", "graphs", "page", "evals_base", "gate", "numerics"})
 """Rules that run whichever arms are chosen."""
 MEASURED, MEAN, MODEL = "measured", "mean", "model"
 
@@ -204,7 +205,7 @@ def estimate(plan: Plan, store: Store | None = None) -> Estimate:
     """Prices every job of the plan.
 
     Raises:
-        UserError: the size of the base cannot be told.
+        UserError: the shipped base is not there.
     """
     store = store or Store(Path("store"))
     model = model_of(plan.study, plan.repository)
@@ -220,10 +221,10 @@ def estimate(plan: Plan, store: Store | None = None) -> Estimate:
         priced,
         found,
         plan.study.retention,
-        {(arm.name, seed): plan.converted_steps(arm, seed) for arm in plan.arms.values() for seed in arm.seeds},
+        plan.published(),
         spent_node_hours(store, plan.study.name),
         stored_bytes(store),
-        is_hub(plan.study) and plan.study.cost == Cost(),
+        isinstance(plan.study.base, HubBase) and plan.study.cost == Cost(),
     )
 
 
@@ -258,7 +259,7 @@ class _Pricer:
         """The steps of a segment; `before` holds, by receipt, what identifies the last step of the segments so far."""
         run = str(job.arm), int(job.seed or 0)
         identity = next((before[path] for path in job.inputs if path in before), None)
-        ranks = ranks_of(self.plan.arms[run[0]])
+        ranks = self.plan.arms[run[0]].parallel.ranks
         parts = []
         for step in range(int(job.spec["first"]), int(job.spec["last"]) + 1):
             settings = step_settings(job.spec, step)

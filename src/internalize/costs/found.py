@@ -21,7 +21,7 @@ from internalize.stages import STAGES, parent_hashes
 from internalize.store import Store
 from internalize.workflow import Plan
 
-BY_RECEIPT = frozenset({"report", "graphs", "numerics", "convert", "archive"})
+BY_RECEIPT = frozenset({"report", "graphs", "numerics", "convert", "archive", "page"})
 """Rules that are not looked up in the store: done when their receipt is there and what they read is done."""
 Step = tuple[str, int, int]
 """Arm, seed, step."""

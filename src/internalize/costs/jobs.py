@@ -7,15 +7,14 @@ Snakefile asks the same `Plan` for (a test holds the list against `snakemake --d
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
-from internalize.inputs import segment_receipt
+from internalize.inputs import RECEIPTS, segment_path
 from internalize.study_arms import Arm
-from internalize.study_rows import harvest_of, parent_of
-from internalize.workflow import PICTURES, RECEIPTS, Inputs, Plan
+from internalize.workflow import PAGE, PICTURES, Plan, flat
 
 STAGE_OF_RULE = {"evals_base": "evals"}
 """Rules that run another stage than the one of their name."""
@@ -59,7 +58,7 @@ def jobs_of(plan: Plan) -> list[Job]:
 
 def _jobs(plan: Plan) -> Iterator[Job]:
     shared = (f"{RECEIPTS}/base.json", f"{RECEIPTS}/knowledge.json")
-    game = tuple(plan.game_receipt())
+    game = plan.game_receipt()
     for path in game:
         yield _job(plan, "fetch_game", path, ())
     yield _job(plan, "knowledge", f"{RECEIPTS}/knowledge.json", game)
@@ -67,30 +66,29 @@ def _jobs(plan: Plan) -> Iterator[Job]:
     yield _job(plan, "gate", f"{RECEIPTS}/gate.json", shared)
     if gates := plan.numerics():
         yield _job(plan, "numerics", gates[0], (f"{RECEIPTS}/base.json",))
-    rows = _rows(plan)
-    for name in dict.fromkeys(harvest for one in rows if (harvest := harvest_of(plan.study.rows[one]))):
+    for name in plan.harvests():
         yield _job(plan, "harvest", f"{RECEIPTS}/harvest/{name}.json", shared, harvest=name)
-    for name in rows:
+    for name in plan.row_sets():
         read = plan.rows_inputs(SimpleNamespace(rows=name))
-        yield _job(plan, "rows", f"{RECEIPTS}/rows/{name}.json", _flat(read), rows=name)
+        yield _job(plan, "rows", f"{RECEIPTS}/rows/{name}.json", flat(read), rows=name)
     runs = [(arm, seed) for arm in _in_order(plan) for seed in plan.seeds_to_run(arm)]
     for arm, seed in runs:
         for first, last in plan.segments_to_run(arm, seed):
             words = {"arm": arm.name, "seed": str(seed), "first": f"{first:04d}", "last": f"{last:04d}"}
             read = plan.segment_inputs(SimpleNamespace(**words))
-            output = f"{RECEIPTS}/arms/{segment_receipt(arm.name, seed, first, last)}"
-            yield _job(plan, "segment", output, _flat(read), **words)
+            yield _job(plan, "segment", segment_path(arm.name, seed, first, last), flat(read), **words)
     yield _job(plan, "evals_base", f"{RECEIPTS}/evals/base.json", shared)
     for arm, seed in runs:
         words = {"arm": arm.name, "seed": str(seed)}
         read = plan.evals_inputs(SimpleNamespace(**words))
-        yield _job(plan, "evals", f"{RECEIPTS}/evals/{arm.name}/seed{seed}.json", _flat(read), **words)
-    yield _job(plan, "report", f"{RECEIPTS}/report.json", _flat(plan.report_inputs(None)))
+        yield _job(plan, "evals", f"{RECEIPTS}/evals/{arm.name}/seed{seed}.json", flat(read), **words)
+    yield _job(plan, "report", f"{RECEIPTS}/report.json", flat(plan.report_inputs(None)))
     for path in plan.conversions():
         *_, run, seed_name, step = path.removesuffix(".json").split("/")
         words = {"arm": run, "seed": seed_name.removeprefix("seed"), "step": step.removeprefix("step")}
-        yield _job(plan, "convert", path, _flat(plan.convert_inputs(SimpleNamespace(**words))), **words)
-    yield _job(plan, "archive", f"{RECEIPTS}/archive.json", _flat(plan.archive_inputs(None)))
+        yield _job(plan, "convert", path, flat(plan.convert_inputs(SimpleNamespace(**words))), **words)
+    yield _job(plan, "archive", f"{RECEIPTS}/archive.json", flat(plan.archive_inputs(None)))
+    yield _job(plan, "page", PAGE, (f"{RECEIPTS}/report.json", f"{RECEIPTS}/archive.json"))
     yield _job(plan, "graphs", PICTURES[0], ())
 
 
@@ -108,23 +106,6 @@ def _in_order(plan: Plan) -> list[Arm]:
     return list(ordered.values())
 
 
-def _rows(plan: Plan) -> list[str]:
-    """Row sets that the arms use, each behind the one that it is cut from."""
-    ordered: dict[str, None] = {}
-    for name in sorted({name for arm in plan.arms.values() for name in arm.rows}):
-        chain: list[str] = []
-        at: str | None = name
-        while at is not None:
-            chain.insert(0, at)
-            at = parent_of(plan.study.rows[at])
-        ordered |= dict.fromkeys(chain)
-    return list(ordered)
-
-
-def _job(plan: Plan, rule: str, output: str, inputs: tuple[str, ...], **wildcards: str) -> Job:
+def _job(plan: Plan, rule: str, output: str, inputs: Sequence[str], **wildcards: str) -> Job:
     spec = json.loads(plan.spec(rule)(SimpleNamespace(**wildcards)))
-    return Job(rule, wildcards, output, inputs, spec, STAGE_OF_RULE.get(rule, rule))
-
-
-def _flat(inputs: Inputs) -> tuple[str, ...]:
-    return tuple(path for paths in inputs.values() for path in ([paths] if isinstance(paths, str) else paths))
+    return Job(rule, wildcards, output, tuple(inputs), spec, STAGE_OF_RULE.get(rule, rule))

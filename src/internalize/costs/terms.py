@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 from internalize.budget import Terms
+from internalize.configfile import found
 from internalize.costs.model import HOUR, HUB_BYTES, LOCAL_BYTES, CostModel, qwen3_parameters
-from internalize.errors import UserError
 from internalize.files import read_json
 from internalize.study import Study
 from internalize.study_arms import Arm
-from internalize.workflow import Plan, found
+from internalize.study_base import HubBase
+from internalize.workflow import Plan
 
 ON_CPUS = ("fetch_game", "fetch_base", "knowledge", "base", "numerics", "rows", "report", "convert", "archive")
 """Stages that neither train nor play."""
@@ -25,31 +25,25 @@ def model_of(study: Study, repository: Path) -> CostModel:
     """The study's cost model, with the size of its base filled in.
 
     Raises:
-        UserError: the size of the base cannot be told.
+        UserError: the shipped base is not there.
     """
     cost = study.cost
     given = cost.bytes_per_parameter
-    per_parameter = given if given is not None else HUB_BYTES if is_hub(study) else LOCAL_BYTES
+    per_parameter = given if given is not None else HUB_BYTES if isinstance(study.base, HubBase) else LOCAL_BYTES
     return CostModel(cost.plain(), cost.parameters or parameters_of(study, repository), per_parameter)
 
 
 def parameters_of(study: Study, repository: Path) -> int:
-    """Parameters of the base: stated (`base.parameters`), or counted from the shipped base's config or the recipe.
+    """Parameters of the base: stated (from the hub), or counted from the shipped base's config or the recipe.
 
     Raises:
-        UserError: a base from the hub does not state them, or the shipped base is not there.
+        UserError: the shipped base is not there.
     """
-    base: Any = study.base
-    stated = getattr(base, "parameters", None)
-    if stated is not None:
-        return int(stated)
-    if is_hub(study):
-        raise UserError(
-            "the size of the base is not known", where="base.parameters", fix="state it, or `cost.parameters`"
-        )
-    shipped = getattr(base, "prebuilt", None)
-    if shipped is not None:
-        return qwen3_parameters(read_json(found(shipped, repository) / "config.json"))
+    base = study.base
+    if isinstance(base, HubBase):
+        return base.parameters
+    if base.prebuilt is not None:
+        return qwen3_parameters(read_json(found(base.prebuilt, repository) / "config.json"))
     from internalize.games import make_game
     from internalize.language.vocabulary import Vocabulary
 
@@ -77,22 +71,7 @@ def terms_of(plan: Plan) -> Terms:
 
 
 def nodes_of(arm: Arm, study: Study) -> float:
-    """Nodes that a job of the arm holds: its ranks over the GPUs of a node when it is parallel, else `cost.nodes`."""
-    ranks = ranks_of(arm)
-    if ranks > 1 and study.cost.gpus_per_node:
-        return float(math.ceil(ranks / study.cost.gpus_per_node))
+    """Nodes that a job of the arm holds: its GPUs over those of a node when it is parallel, else `cost.nodes`."""
+    if arm.parallel.devices > 1 and study.cost.gpus_per_node:
+        return float(math.ceil(arm.parallel.devices / study.cost.gpus_per_node))
     return float(study.cost.nodes)
-
-
-def ranks_of(arm: Arm) -> int:
-    """Training processes of the arm: tensor x pipeline x data parallel size; 1 when it says nothing."""
-    parallel: Any = getattr(arm, "parallel", None)
-    if parallel is None:
-        return 1
-    sizes = [getattr(parallel, name, None) or 1 for name in ("tensor", "pipeline", "data")]
-    return math.prod(int(size) for size in sizes)
-
-
-def is_hub(study: Study) -> bool:
-    """Does the base come from the hub?"""
-    return getattr(study.base, "type", None) == "hub"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from internalize.costs.estimate import Estimate, Sum
+from internalize.costs.estimate import Estimate, Sum, estimate
 from internalize.costs.model import TB
 from internalize.errors import UserError
 from internalize.workflow import Plan
@@ -84,6 +84,12 @@ def refuse(plan: Plan, priced: Estimate) -> None:
     if verdict.ok or plan.study.budget is None or plan.study.budget.exceeded == "stop":
         return
     raise over_budget(verdict)
+
+
+def check_budget(plan: Plan) -> None:
+    """Before the first job: does what is left to do fit the budget? See `refuse`."""
+    if plan.study.budget is not None:
+        refuse(plan, estimate(plan))
 
 
 def over_budget(verdict: Verdict) -> OverBudget:

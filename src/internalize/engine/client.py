@@ -26,7 +26,6 @@ from internalize.engine.channel import Channel, malformed, parse
 from internalize.engine.faults import (
     EngineError,
     EngineRefusedError,
-    EngineTimeoutError,
     EngineUnreachableError,
     EngineVersionError,
 )
@@ -256,17 +255,6 @@ class EngineClient:
             expected=version,
             got=after[self.urls[0]],
         )
-
-    async def wait_ready(self, seconds: float = 120.0) -> None:
-        """Returns when all engines answer. Raises EngineTimeoutError."""
-        try:
-            async with asyncio.timeout(seconds):
-                while not await self.healthy():
-                    await asyncio.sleep(0.1)
-        except TimeoutError:
-            raise EngineTimeoutError(
-                "an engine does not answer", where=", ".join(self.urls), expected=f"within {seconds:.0f} s"
-            ) from None
 
     # ---- parts ---
     def _url_of(self, session: str | None) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from internalize.errors import UserError
+from internalize.errors import CorruptPayload, MissingPayload, UserError
 from internalize.files import read_json, sha256_file
 
 if TYPE_CHECKING:  # the launcher of engine processes starts faster without torch
@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # the launcher of engine processes starts faster without torc
 
     from internalize.engine.local import LocalEngine
 
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 DEFAULT_MAX_LEN = 2048
 """Upper limit of the default `max_len`: cache memory grows with it."""
 
@@ -36,20 +37,36 @@ class ModelFolder:
         return config
 
     def state(self) -> Mapping[str, Tensor]:
-        """All tensors, by HF name. Raises UserError."""
-        from internalize.rollout.actor import load_hf_state
+        """All tensors by HF name, from one file or from shards with an index. Raises MissingPayload or
+        CorruptPayload."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
 
-        self.config()
-        return load_hf_state(self.path)
+        sharded = self._weights().name == INDEX
+        names = sorted(set(read_json(self.path / INDEX)["weight_map"].values())) if sharded else [SINGLE]
+        state: dict[str, Tensor] = {}
+        for name in names:
+            path = self.path / name
+            if not path.exists():
+                raise MissingPayload("the model folder lacks its weights", where=str(path))
+            try:
+                state.update(load_file(path))
+            except SafetensorError as error:
+                raise CorruptPayload(f"not a safetensors file ({error})", where=str(path)) from error
+        return state
 
     def version(self) -> str:
-        """The first 12 hex digits of the hash of the weight file (or of the index of several)."""
-        from internalize.rollout.actor import INDEX, SINGLE
+        """The first 12 hex digits of the hash of the weight file (or of the index of several). Raises
+        MissingPayload."""
+        return sha256_file(self._weights())[:12]
 
-        file = self.path / (INDEX if (self.path / INDEX).exists() else SINGLE)
-        if not file.is_file():
-            raise UserError("the model folder lacks its weights", where=str(file))
-        return sha256_file(file)[:12]
+    def _weights(self) -> Path:
+        """The index of several weight files, or the one there is."""
+        self.config()
+        found = next((self.path / name for name in (INDEX, SINGLE) if (self.path / name).is_file()), None)
+        if found is None:
+            raise MissingPayload("the model folder lacks its weights", where=str(self.path / SINGLE))
+        return found
 
     @property
     def eos_ids(self) -> tuple[int, ...]:

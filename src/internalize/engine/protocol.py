@@ -16,6 +16,8 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from internalize.errors import UserError
+
 FinishReason = Literal["stop", "length", "abort"]
 
 
@@ -35,6 +37,16 @@ class SamplingParams:
             raise ValueError(f"temperature must be finite and >= 0, got {self.temperature}")
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be >= 1, got {self.max_new_tokens}")
+
+    def need_stop(self, stop_id: int) -> None:
+        """Raise UserError unless a call ends at `stop_id`, the token that ends a reply."""
+        if stop_id not in self.stop_ids:
+            raise UserError(
+                "a reply would not stop at its end token",
+                where="sampling.stop_ids",
+                expected=f"{stop_id} among them",
+                got=str(self.stop_ids),
+            )
 
 
 @dataclass(slots=True)

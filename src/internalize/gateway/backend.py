@@ -7,7 +7,6 @@ Invariant: a call draws from its own seed, so it gives the same tokens in whatev
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import queue
 import threading
 from collections.abc import Collection, Sequence
@@ -122,6 +121,5 @@ class EngineThread:
                 one.future.set_exception(error)
             return later
         for one, completion in zip(now, done, strict=True):
-            with contextlib.suppress(asyncio.InvalidStateError):
-                one.future.set_result(completion)
+            one.future.set_result(completion)
         return later

@@ -24,9 +24,6 @@ class ChainBroken(UserError):
         super().__init__(what, got=got, expected=expected)
         self.reason = reason
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (ChainBroken, (self.reason, self.what))
-
 
 @dataclass(slots=True)
 class Turn:

@@ -21,9 +21,6 @@ class RequestError(UserError):
         super().__init__(what)
         self.status = status
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (RequestError, (self.what, self.status))
-
 
 @dataclass(frozen=True, slots=True)
 class Tool:

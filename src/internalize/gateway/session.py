@@ -94,21 +94,12 @@ class Refused(UserError):
         super().__init__(f"{reason}: {what}")
         self.reason = reason
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Refused, (self.reason, self.what))
-
 
 class Session:
     """The gateway's side of an episode. All methods but the constructor run in the gateway's event loop."""
 
     def __init__(self, opening: Opening, table: Table, dialect: Dialect, backend: Backend) -> None:
-        if dialect.stop_id not in opening.sampling.stop_ids:
-            raise UserError(
-                "a reply would not stop at its end token",
-                where="sampling.stop_ids",
-                expected=f"{dialect.stop_id} among them",
-                got=str(opening.sampling.stop_ids),
-            )
+        opening.sampling.need_stop(dialect.stop_id)
         self.opening, self.table = opening, table
         self.rows: list[CallRow] = []
         self.observations: list[str | None] = []
@@ -118,8 +109,6 @@ class Session:
         self.detail = ""
         self.first_request: str | None = None
         """Fingerprint of the first request, once there was one."""
-        self.replays = 0
-        """Answers that were asked for twice."""
         self.unknown_words = 0
         self._dialect, self._backend = dialect, backend
         self._prompt = self._count(dialect.opening(opening.task))
@@ -143,7 +132,6 @@ class Session:
                 self._check_first(conversation)
                 is_next = self._follow(conversation)
                 if not is_next and self._last is not None:
-                    self.replays += 1
                     return self._last
                 if self._over:
                     raise ChainBroken(reasons.CLOSED, "a call after the episode was over")

@@ -7,7 +7,6 @@ the same tokens, acts and outcomes. What an agent CLI adds is its own failures, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from internalize.engine.protocol import Engine, SamplingParams
@@ -35,14 +34,12 @@ def make_harness(
     sampling: SamplingParams,
     shaping: ShapingWeights | None = None,
     max_context: int = 512,
-    folder: Path | None = None,
     together: bool = False,
 ) -> Harness:
     """The harness of `settings`: `{type: inprocess}` (also None), or `{type: claude-code | qwen-code, parallel,
     seconds}`.
 
     Args:
-        folder: where an agent's episode folders go if `play` is told nothing else; None keeps none.
         together: let an agent's calls share batches, which an engine behind HTTP needs; with an engine in this
             process the last bits of log-probs would depend on timing.
 
@@ -81,7 +78,6 @@ def make_harness(
         sampling,
         weights,
         max_context,
-        folder,
         parallel=int(given.get("parallel", 2)),
         seconds=float(given.get("seconds", 600.0)),
         together=together,

@@ -25,7 +25,7 @@ from internalize.engine.protocol import Engine, SamplingParams
 from internalize.errors import UserError
 from internalize.files import write_json
 from internalize.games.protocol import Game
-from internalize.games.shaping import ShapingWeights, shaped_return
+from internalize.games.shaping import ShapingWeights
 from internalize.gateway.backend import EngineThread
 from internalize.gateway.calls import CallRow
 from internalize.gateway.dialect import DialogueDialect
@@ -34,14 +34,13 @@ from internalize.gateway.server import MODEL, Gateway
 from internalize.gateway.session import Opening, Session
 from internalize.harness import mcp_names
 from internalize.harness.agent import Agent, Errand, mcp_config
-from internalize.harness.episode import CallRecord, Episode, EpisodePlan
+from internalize.harness.episode import CallRecord, Episode, EpisodePlan, need_distinct, told
 from internalize.harness.game_service import GameService
 from internalize.harness.installs import Install, pinned
 from internalize.harness.process import Exit, run
 from internalize.harness.seat import Seat
 from internalize.harness.validity import Facts, judge
 from internalize.language.dialogue import Dialogue
-from internalize.seeds import rng
 
 SECRET = "***"
 
@@ -58,8 +57,6 @@ class CliHarness:
     shaping: ShapingWeights = field(default_factory=ShapingWeights)
     max_context: int = 512
     """Most tokens of a conversation; the engine's `max_len` bounds it too."""
-    folder: Path | None = None
-    """Where the episodes' folders go if `play` is told nothing else; None keeps none."""
     parallel: int = 2
     """Episodes at once; each takes about 0.3 GB."""
     seconds: float = 600.0
@@ -92,11 +89,9 @@ class CliHarness:
     ) -> list[Episode]:
         """Play all plans, `parallel` at a time and at most as many as the engine has slots, and return their
         episodes in order. Raises UserError when two plans share an id or an episode's folder exists."""
-        if len({plan.id for plan in plans}) != len(plans):
-            raise UserError("two episodes of one rollout share an id", expected="distinct ids")
+        need_distinct(plans)
         with ExitStack() as stack:
-            kept = record or self.folder
-            folder = kept or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="episodes-")))
+            folder = record or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="episodes-")))
             backend = EngineThread(self.engine, self.together)
             stack.callback(backend.close)
             gateway = stack.enter_context(Gateway(backend, DialogueDialect(self.template)))
@@ -150,9 +145,7 @@ class _Room:
 
     def _opening(self, plan: EpisodePlan, seat: Seat, place: Path) -> Opening:
         harness = self.harness
-        facts = list(self.knowledge)
-        rng(*self.seed_key, "facts", plan.id).shuffle(facts)  # as in process
-        task = harness.template.task(seat.observe(), facts)
+        task = harness.template.task(seat.observe(), told(plan, self.seed_key, self.knowledge))
         return Opening(
             id=plan.id,
             task=task,
@@ -202,20 +195,9 @@ class _Room:
             )
 
     def _episode(self, plan: EpisodePlan, session: Session, seat: Seat, reason: str | None) -> Episode:
-        outcome = seat.outcome()
-        components = shaped_return(outcome, self.harness.shaping)
-        returned = components.pop("return")
-        return Episode(
-            plan=plan,
-            calls=call_records(session.rows, session.observations, seat.results, session.opening.sampling),
-            journal=seat.journal,
-            outcome=outcome,
-            components=components,
-            returned=returned,
-            valid=reason is None,
-            reason=reason,
-            unknown_words=session.unknown_words,
-        )
+        calls = call_records(session.rows, session.observations, seat.results, session.opening.sampling)
+        shaping = self.harness.shaping
+        return Episode.ended(plan, calls, seat.journal, seat.outcome(), shaping, reason, session.unknown_words)
 
 
 def call_records(

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from internalize.engine.protocol import FinishReason, SamplingParams
-from internalize.errors import CorruptPayload
+from internalize.errors import CorruptPayload, UserError
 from internalize.files import read_jsonl, write_jsonl
-from internalize.games.shaping import Outcome
+from internalize.games.shaping import Outcome, ShapingWeights, shaped_return
+from internalize.seeds import rng
 
 __all__ = ["CallRecord", "Episode", "EpisodePlan", "Outcome", "ReplyKind", "read_episodes", "write_episodes"]
 
@@ -78,6 +79,22 @@ class Episode:
     unknown_words: int = 0
     """Words of prompts that the closed vocabulary mapped to `<unk>`."""
 
+    @classmethod
+    def ended(
+        cls,
+        plan: EpisodePlan,
+        calls: list[CallRecord],
+        journal: list[dict[str, Any]],
+        outcome: Outcome,
+        shaping: ShapingWeights,
+        reason: str | None,
+        unknown_words: int,
+    ) -> Episode:
+        """The record of an episode that is over; with a `reason` it does not count."""
+        components = shaped_return(outcome, shaping)
+        returned = components.pop("return")
+        return cls(plan, calls, journal, outcome, components, returned, reason is None, reason, unknown_words)
+
     @property
     def prefix_extending(self) -> bool:
         """True when every prompt starts with the previous prompt and its output: the episode is one token
@@ -86,6 +103,19 @@ class Episode:
             later.prompt_ids[: len(first.prompt_ids) + len(first.output_ids)] == first.prompt_ids + first.output_ids
             for first, later in zip(self.calls, self.calls[1:], strict=False)
         )
+
+
+def need_distinct(plans: Sequence[EpisodePlan]) -> None:
+    """Raise UserError when two episodes share an id."""
+    if len({plan.id for plan in plans}) != len(plans):
+        raise UserError("two episodes of one rollout share an id", expected="distinct ids")
+
+
+def told(plan: EpisodePlan, seed_key: tuple[int | str, ...], knowledge: Sequence[str] | None) -> list[str]:
+    """What an episode's first user turn says of the facts: each once, in an order of its own."""
+    facts = list(knowledge or ())
+    rng(*seed_key, "facts", plan.id).shuffle(facts)
+    return facts
 
 
 def write_episodes(folder: Path, episodes: Sequence[Episode]) -> None:

@@ -21,13 +21,13 @@ from typing import Any
 
 from internalize.engine.faults import EngineError, EngineFailedError
 from internalize.engine.protocol import Completion, Engine, SamplingParams
-from internalize.errors import ProcessLost, UserError
+from internalize.errors import ProcessLost
 from internalize.games.protocol import Game
 from internalize.games.session import GameSession
-from internalize.games.shaping import ShapingWeights, shaped_return
-from internalize.harness.episode import CallRecord, Episode, EpisodePlan
+from internalize.games.shaping import ShapingWeights
+from internalize.harness.episode import CallRecord, Episode, EpisodePlan, need_distinct, told
 from internalize.language.dialogue import Dialogue
-from internalize.seeds import np_rng, rng
+from internalize.seeds import np_rng
 
 CONTEXT, ABORTED = "context", "aborted"
 """Reasons of invalid episodes."""
@@ -47,13 +47,7 @@ class InProcess:
     name: str = "inprocess"
 
     def __post_init__(self) -> None:
-        if self.template.stop_id not in self.sampling.stop_ids:
-            raise UserError(
-                "a reply would not stop at its end token",
-                where="sampling.stop_ids",
-                expected=f"{self.template.stop_id} among them",
-                got=str(self.sampling.stop_ids),
-            )
+        self.sampling.need_stop(self.template.stop_id)
 
     def play(
         self,
@@ -64,8 +58,7 @@ class InProcess:
         record: Path | None = None,
     ) -> list[Episode]:
         """Play all plans, at most `engine.slots` at once, and return their episodes in order."""
-        if len({plan.id for plan in plans}) != len(plans):
-            raise UserError("two episodes of one rollout share an id", expected="distinct ids")
+        need_distinct(plans)
         room = min(self.max_context, self.engine.max_len) - self.sampling.max_new_tokens
         waiting = deque(_Live(self.game, self.template, plan, seed_key, knowledge) for plan in plans)
         finished: dict[str, Episode] = {}
@@ -150,9 +143,7 @@ class _Live:
         self.journal: list[dict[str, Any]] = []
         self.reason: str | None = None
         self.unknown_words = 0
-        facts = list(knowledge or ())
-        rng(*seed_key, "facts", plan.id).shuffle(facts)
-        self.prompt = self._counted(template.user(self.session.observe(), facts))
+        self.prompt = self._counted(template.user(self.session.observe(), told(plan, seed_key, knowledge)))
 
     @property
     def over(self) -> bool:
@@ -200,19 +191,7 @@ class _Live:
     def finish(self, shaping: ShapingWeights) -> Episode:
         """The record."""
         outcome = self.session.outcome()
-        components = shaped_return(outcome, shaping)
-        returned = components.pop("return")
-        return Episode(
-            plan=self.plan,
-            calls=self.calls,
-            journal=self.journal,
-            outcome=outcome,
-            components=components,
-            returned=returned,
-            valid=self.reason is None,
-            reason=self.reason,
-            unknown_words=self.unknown_words,
-        )
+        return Episode.ended(self.plan, self.calls, self.journal, outcome, shaping, self.reason, self.unknown_words)
 
     def _carry_out(self, kind: str, word: str | None) -> str:
         """The tool's text result, which is the next user turn if there is one."""

@@ -70,30 +70,28 @@ def run(
         except subprocess.TimeoutExpired:
             timed_out = True
         finally:
-            end_group(process.pid, process)
+            _end_group(process)
         return Exit(process.returncode, timed_out)
 
 
-def end_group(group: int, leader: subprocess.Popen[bytes] | None = None) -> None:
-    """End all processes of a group, politely first. `leader` is reaped."""
+def _end_group(leader: subprocess.Popen[bytes]) -> None:
+    """End all processes of its group, politely first, and reap it."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
-            os.killpg(group, number)
+            os.killpg(leader.pid, number)
         except (ProcessLookupError, PermissionError):
             break
         deadline = time.monotonic() + TERM_SECONDS
-        while time.monotonic() < deadline and _alive(group, leader):
+        while time.monotonic() < deadline and _group_lives(leader):
             time.sleep(0.02)
-    if leader is not None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            leader.wait(TERM_SECONDS)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        leader.wait(TERM_SECONDS)
 
 
-def _alive(group: int, leader: subprocess.Popen[bytes] | None) -> bool:
-    if leader is not None:
-        leader.poll()  # a zombie would still count as alive
+def _group_lives(leader: subprocess.Popen[bytes]) -> bool:
+    leader.poll()  # a zombie would still count as alive
     try:
-        os.killpg(group, 0)
+        os.killpg(leader.pid, 0)
     except (ProcessLookupError, PermissionError):
         return False
     return True

@@ -6,14 +6,13 @@ verdict; two atoms with one hash are the same claim.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field
+from pydantic import BaseModel, ConfigDict, Field, computed_field
 
-from internalize.errors import CorruptPayload
-from internalize.files import digest, read_jsonl
+from internalize.files import digest
 from internalize.knowledge.dsl import Experiment
 
 STRICT = ConfigDict(extra="forbid", frozen=True)
@@ -88,12 +87,15 @@ class Verdict(BaseModel):
     """Ids of mutated claims that the trials did not refute."""
 
 
+Proposer = Literal["generator", "exploration", "composition", "mutation"]
+
+
 class Origin(BaseModel):
     """Who proposed a claim: `generator` (all combinations of the vocabulary), `exploration` (seen in play),
     `composition` (follows from verified atoms) or `mutation` (made false on purpose)."""
 
     model_config = STRICT
-    origin: Literal["generator", "exploration", "composition", "mutation"]
+    origin: Proposer
     detail: str = ""
 
 
@@ -103,6 +105,11 @@ class Provenance(BaseModel):
     model_config = STRICT
     origins: list[Origin] = Field(min_length=1)
     parents: list[str] = Field(default_factory=list)
+
+    @classmethod
+    def of(cls, origin: Proposer, detail: str = "", parents: Iterable[Atom] = ()) -> Provenance:
+        """Of a claim with one origin."""
+        return cls(origins=[Origin(origin=origin, detail=detail)], parents=[atom.id for atom in parents])
 
 
 class Recall(BaseModel):
@@ -188,25 +195,3 @@ def merge(atoms: list[Atom]) -> list[Atom]:
         parents = sorted({*known.provenance.parents, *atom.provenance.parents} - {known.id})
         first[atom.hash] = known.model_copy(update={"provenance": Provenance(origins=origins, parents=parents)})
     return list(first.values())
-
-
-def read_atoms(path: Path) -> list[Atom]:
-    """The atoms of an `atoms.jsonl`.
-
-    Raises:
-        CorruptPayload: a row is not an atom, or its hash does not belong to its claim.
-    """
-    atoms = []
-    for number, row in enumerate(read_jsonl(path), start=1):
-        where = f"{path}, line {number}"
-        try:
-            stated = row.pop("hash")
-            atom = Atom.model_validate(row)
-        except (ValidationError, AttributeError, KeyError) as error:
-            raise CorruptPayload("not an atom", where=where, got=str(error).splitlines()[0]) from error
-        if stated != atom.hash:
-            raise CorruptPayload(
-                "the hash of an atom is not that of its claim", where=where, expected=atom.hash, got=stated
-            )
-        atoms.append(atom)
-    return atoms

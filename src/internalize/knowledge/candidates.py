@@ -54,7 +54,7 @@ def candidates(bench: Bench, lexicon: Lexicon, episodes: int, seed: int) -> Cand
     families = {family.name: family for family in (*lexicon.families(), *lexicon.composites(), *explorer.families())}
     atoms = [atom for family in lexicon.families() for atom in family.product()]
     for step in (*lexicon.sweep(bench), *steps):
-        origin = Provenance(origins=[Origin(origin="exploration", detail=step.detail)])
+        origin = Provenance.of("exploration", step.detail)
         atoms += [families[name].atom(terms, origin) for name, terms in lexicon.notice(step)]
     return Candidates(_first_sightings(merge([*atoms, *explorer.proposals()])), families)
 

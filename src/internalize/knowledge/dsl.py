@@ -15,9 +15,8 @@ from enum import Enum
 from itertools import islice, product
 from typing import Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from internalize.errors import UserError
 from internalize.files import canonical_json
 from internalize.knowledge.ops import Condition, Eq, Expect, Null, Op, Otherwise, Probes, Unchanged
 
@@ -91,29 +90,6 @@ class Judgement(Enum):
     NONDISCRIMINATING = "nondiscriminating"
     HELD = "held"
     FAILED = "failed"
-
-
-def parse_experiment(data: Any, where: str = "test") -> Experiment:
-    """Reads an experiment from JSON.
-
-    Raises:
-        UserError: unknown operation (named, with the known ones), unknown key, missing key or wrong type.
-    """
-    try:
-        return Experiment.model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = f"{where}.{'.'.join(str(part) for part in first['loc'])}"
-        if first["type"] == "union_tag_invalid":
-            context = first["ctx"]
-            raise UserError(
-                "unknown operation in a claim",
-                where=place,
-                got=str(context["tag"]),
-                expected=str(context["expected_tags"]).replace("'", ""),
-                fix="claims are written in a closed language: use one of these operations",
-            ) from error
-        raise UserError(f"not a valid experiment: {first['msg']}", where=place, got=repr(first.get("input"))) from error
 
 
 def satisfied(conditions: list[Condition], probes: Probes) -> bool:

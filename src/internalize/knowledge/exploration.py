@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 from internalize.files import canonical_json
-from internalize.knowledge.atoms import Atom, Kind, Origin, Provenance
+from internalize.knowledge.atoms import Atom, Kind, Provenance
 from internalize.knowledge.bench import Bench, Spot
 from internalize.knowledge.dsl import Experiment
 from internalize.knowledge.families import Draft, Family, Step, Terms, say
@@ -88,8 +88,7 @@ class Explorer:
         by_name = {family.name: family for family in self._families}
         atoms = []
         for name, terms, detail in (*self._from_steps(), *self._from_states()):
-            origin = Provenance(origins=[Origin(origin="exploration", detail=detail)])
-            atoms.append(by_name[name].atom(terms, origin))
+            atoms.append(by_name[name].atom(terms, Provenance.of("exploration", detail)))
         return atoms
 
     def _from_steps(self) -> Iterable[tuple[str, Terms, str]]:

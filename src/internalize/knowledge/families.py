@@ -12,7 +12,7 @@ from itertools import islice, product
 from typing import Any, Protocol, TypeAlias
 
 from internalize.games.protocol import Game
-from internalize.knowledge.atoms import Atom, Kind, Origin, Provenance, Recall, Scope, Use, Wording
+from internalize.knowledge.atoms import Atom, Kind, Provenance, Recall, Scope, Use, Wording
 from internalize.knowledge.bench import Bench, Spot
 from internalize.knowledge.dsl import Experiment
 from internalize.knowledge.ops import Condition
@@ -68,7 +68,7 @@ class Family:
 
     def product(self) -> Iterator[Atom]:
         """Every filling, as the generator proposes them."""
-        origin = Provenance(origins=[Origin(origin="generator", detail=self.name)])
+        origin = Provenance.of("generator", self.name)
         for values in product(*self.slots.values()):
             terms = dict(zip(self.slots, values, strict=True))
             if self.fits(terms):
@@ -79,7 +79,7 @@ class Family:
 
         Claims that come out equal to it (by hash) are left out.
         """
-        origin = Provenance(origins=[Origin(origin="mutation", detail=self.name)], parents=[atom.id])
+        origin = Provenance.of("mutation", self.name, [atom])
         found = []
         for slot in self.consequent:
             others = [value for value in self.slots[slot] if value != atom.terms[slot]]

@@ -8,6 +8,7 @@ probes.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -57,23 +58,27 @@ def pick(values: list[Any], indices: list[int]) -> list[Any]:
 
 
 class Op(BaseModel):
-    """One operation. `before` and `after` are the probes around the step; a condition reads `after` alone."""
+    """One operation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-    def holds(self, before: Probes, after: Probes) -> bool:
-        """Whether the operation is true of the step."""
-        raise NotImplementedError
-
-    def distance(self, probes: Probes) -> float:
-        """How far a state is from satisfying a condition, 0 (it does) to 1; guides the search for a
-        precondition."""
-        return 0.0 if self.holds(probes, probes) else 1.0
 
     def reads(self) -> set[str]:
         """Names of the probes it looks at."""
         names = {getattr(self, field, None) for field in ("probe", "other")}
         return {name for name in names if isinstance(name, str)}
+
+
+class Judged(Op, ABC):
+    """True or false of a step: `before` and `after` are the probes around it; a condition reads `after` alone."""
+
+    @abstractmethod
+    def holds(self, before: Probes, after: Probes) -> bool:
+        """Whether the operation is true of the step."""
+
+    def distance(self, probes: Probes) -> float:
+        """How far a state is from satisfying a condition, 0 (it does) to 1; guides the search for a
+        precondition."""
+        return 0.0 if self.holds(probes, probes) else 1.0
 
 
 def _mismatch(left: Any, right: Any) -> float:
@@ -87,7 +92,7 @@ def _mismatch(left: Any, right: Any) -> float:
     return 1.0
 
 
-class Eq(Op):
+class Eq(Judged):
     """The probe has this value."""
 
     op: Literal["eq"] = "eq"
@@ -101,7 +106,7 @@ class Eq(Op):
         return _mismatch(read(probes, self.probe), self.value)
 
 
-class Ne(Op):
+class Ne(Judged):
     """The probe has another value."""
 
     op: Literal["ne"] = "ne"
@@ -112,7 +117,7 @@ class Ne(Op):
         return bool(read(after, self.probe) != self.value)
 
 
-class Lt(Op):
+class Lt(Judged):
     """The probe is below the bound."""
 
     op: Literal["lt"] = "lt"
@@ -123,7 +128,7 @@ class Lt(Op):
         return number(after, self.probe) < self.value
 
 
-class Gt(Op):
+class Gt(Judged):
     """The probe is above the bound."""
 
     op: Literal["gt"] = "gt"
@@ -134,7 +139,7 @@ class Gt(Op):
         return number(after, self.probe) > self.value
 
 
-class In(Op):
+class In(Judged):
     """The probe has one of these values."""
 
     op: Literal["in"] = "in"
@@ -145,7 +150,7 @@ class In(Op):
         return read(after, self.probe) in self.values
 
 
-class Same(Op):
+class Same(Judged):
     """Two probes have equal values."""
 
     op: Literal["same"] = "same"
@@ -159,7 +164,7 @@ class Same(Op):
         return _mismatch(read(probes, self.probe), read(probes, self.other))
 
 
-class Differ(Op):
+class Differ(Judged):
     """Two lists differ in exactly these cells."""
 
     op: Literal["differ"] = "differ"
@@ -177,7 +182,7 @@ class Differ(Op):
         return float(wrong / max(1, len(left)))
 
 
-class Count(Op):
+class Count(Judged):
     """So many cells of a list have a value outside `besides`."""
 
     op: Literal["count"] = "count"
@@ -195,7 +200,7 @@ class Count(Op):
         return _mismatch(self._count(probes), self.value)
 
 
-class Distinct(Op):
+class Distinct(Judged):
     """So many different values outside `besides` stand in a list."""
 
     op: Literal["distinct"] = "distinct"
@@ -207,7 +212,7 @@ class Distinct(Op):
         return len(set(cells(after, self.probe)) - set(self.besides)) == self.value
 
 
-class Unchanged(Op):
+class Unchanged(Judged):
     """The step leaves the probe as it was."""
 
     op: Literal["unchanged"] = "unchanged"
@@ -217,7 +222,7 @@ class Unchanged(Op):
         return bool(read(before, self.probe) == read(after, self.probe))
 
 
-class Changed(Op):
+class Changed(Judged):
     """The step gives the probe another value."""
 
     op: Literal["changed"] = "changed"
@@ -227,7 +232,7 @@ class Changed(Op):
         return bool(read(before, self.probe) != read(after, self.probe))
 
 
-class Shift(Op):
+class Shift(Judged):
     """The step adds `by` to a number."""
 
     op: Literal["shift"] = "shift"
@@ -238,7 +243,7 @@ class Shift(Op):
         return number(after, self.probe) - number(before, self.probe) == self.by
 
 
-class Paints(Op):
+class Paints(Judged):
     """After the step these cells hold one single value that is not in `besides`; no other cell changes.
 
     `value` None means: whichever value it is.
@@ -260,7 +265,7 @@ class Paints(Op):
         return all(a == b for index, (a, b) in enumerate(zip(old, new, strict=True)) if index not in self.cells)
 
 
-class Turns(Op):
+class Turns(Judged):
     """The step changes at least one cell, and every cell it changes now holds `value`."""
 
     op: Literal["turns"] = "turns"
@@ -273,7 +278,7 @@ class Turns(Op):
         return bool(changed) and all(cell == self.value for cell in changed)
 
 
-class Not(Op):
+class Not(Judged):
     """The operation inside is false."""
 
     op: Literal["not"] = "not"

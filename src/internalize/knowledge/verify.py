@@ -49,7 +49,6 @@ class Verifier:
     """Tries claims about one game. Equal (game, seed, trials) give equal verdicts."""
 
     def __init__(self, game: Game, *, trials: int = 20, min_counted: int = 5, seed: int = 0) -> None:
-        self.game = game
         self.bench = Bench(game, seed)
         self.trials = trials
         self.min_counted = min_counted
@@ -138,7 +137,7 @@ class Verifier:
 
     def _shortest(self, test: Experiment, failures: Sequence[Counterexample]) -> Counterexample | None:
         """The shortest failing act list: leaves out, one by one, the acts that the failure does not need."""
-        standing = [example for example in failures if _judge_replay(self.bench, test, example) is Judgement.FAILED]
+        standing = [example for example in failures if replay(self.bench, test, example) is Judgement.FAILED]
         if not standing:
             return None
         best = min(standing, key=lambda example: len(example.actions))
@@ -151,22 +150,18 @@ class Verifier:
                 setup_at=best.setup_at - 1,
                 do_at=best.do_at - 1,
             )
-            if _judge_replay(self.bench, test, shorter) is Judgement.FAILED:
+            if replay(self.bench, test, shorter) is Judgement.FAILED:
                 best = shorter
             else:
                 position += 1
         return best
 
 
-def replay(game: Game, atom: Atom, example: Counterexample) -> Judgement:
+def replay(bench: Bench, test: Experiment, example: Counterexample) -> Judgement:
     """Plays an act list from the start and judges its step: FAILED reproduces a counterexample.
 
     INAPPLICABLE if the game refuses an act or the list does not lead through the precondition of the test.
     """
-    return _judge_replay(Bench(game), atom.test, example)
-
-
-def _judge_replay(bench: Bench, test: Experiment, example: Counterexample) -> Judgement:
     start = bench.start(example.level, example.seed)
     at = bench.walk(start, example.actions[: example.setup_at])
     before = bench.walk(at, example.actions[example.setup_at : example.do_at])

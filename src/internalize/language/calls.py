@@ -86,13 +86,3 @@ def bundled() -> CallTable:
     from internalize.games.dipwheel.text import CALL_WORDS
 
     return CallTable(CALL_WORDS)
-
-
-def expand(word: str) -> ToolCall:
-    """`CallTable.expand` of the bundled game."""
-    return bundled().expand(word)
-
-
-def word_of(call: ToolCall) -> str:
-    """`CallTable.word_of` of the bundled game."""
-    return bundled().word_of(call)

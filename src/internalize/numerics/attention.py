@@ -19,8 +19,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from internalize.errors import UserError
-from internalize.numerics.packed import DTYPES, Kernel, boundaries, worst
-from internalize.numerics.verdict import Case, Verdict
+from internalize.numerics.packed import Kernel, Operation, boundaries
 
 
 @dataclass(frozen=True)
@@ -37,33 +36,11 @@ class AttentionShape:
         return f"{packed} of {'+'.join(map(str, self.lengths))} tokens"
 
 
-def attention_gate(
-    kernel: Kernel,
-    shapes: Sequence[AttentionShape],
-    *,
-    layer: str,
-    tolerance: float,
-    dtype: str = "float32",
-    device: str = "cpu",
-    seed: int = 0,
-) -> Verdict:
-    """One case a shape: greatest relative error of output, dq, dk and dv, by sequence and head.
-
-    Args:
-        kernel: takes `q` [T, heads, d], `k` and `v` [T, kv heads, d].
-        layer: which layers compute with it, for the message.
-    """
-    cases = []
-    for shape in shapes:
-        drawn = torch.Generator().manual_seed(seed)
-        total = sum(shape.lengths)
-        inputs = {
-            name: torch.randn(total, heads, shape.head_dim, generator=drawn).to(DTYPES[dtype]).to(device)
-            for name, heads in (("q", shape.heads), ("k", shape.kv_heads), ("v", shape.kv_heads))
-        }
-        error, where = worst(kernel, math_attention, inputs, shape.lengths)
-        cases.append(Case(layer, f"{shape} {dtype}", error, tolerance, f"worst: {where}"))
-    return Verdict("attention", tuple(cases))
+def _draw(shape: AttentionShape, drawn: torch.Generator) -> dict[str, Tensor]:
+    """`q` [T, heads, d], `k` and `v` [T, kv heads, d]."""
+    heads = {"q": shape.heads, "k": shape.kv_heads, "v": shape.kv_heads}
+    total = sum(shape.lengths)
+    return {name: torch.randn(total, count, shape.head_dim, generator=drawn) for name, count in heads.items()}
 
 
 def math_attention(inputs: Mapping[str, Tensor], lengths: Sequence[int]) -> Tensor:
@@ -78,6 +55,10 @@ def math_attention(inputs: Mapping[str, Tensor], lengths: Sequence[int]) -> Tens
             out = F.scaled_dot_product_attention(a, b, c, is_causal=True)
         parts.append(out.transpose(0, 1))
     return torch.cat(parts)
+
+
+ATTENTION = Operation("attention", math_attention, _draw)
+"""Errors of output, dq, dk and dv."""
 
 
 def attention_kernel(name: str) -> Kernel:

@@ -18,8 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from internalize.errors import UserError
-from internalize.numerics.packed import DTYPES, Kernel, worst
-from internalize.numerics.verdict import Case, Verdict
+from internalize.numerics.packed import Kernel, Operation
 
 CHUNK = 64
 
@@ -38,43 +37,25 @@ class DeltaShape:
         return f"{packed} of {'+'.join(map(str, self.lengths))} tokens"
 
 
-def delta_gate(
-    kernel: Kernel,
-    shapes: Sequence[DeltaShape],
-    *,
-    layer: str,
-    tolerance: float,
-    dtype: str = "float32",
-    device: str = "cpu",
-    seed: int = 0,
-) -> Verdict:
-    """One case a shape: greatest relative error of output and the gradients of q, k, v, g and beta.
-
-    Args:
-        kernel: takes `q`, `k` [T, heads, key], `v` [T, heads, value], `g` (log decay, <= 0) and `beta` [T, heads].
-        layer: which layers compute with it, for the message.
-    """
-    cases = []
-    for shape in shapes:
-        drawn = torch.Generator().manual_seed(seed)
-        size = (sum(shape.lengths), shape.heads)
-        inputs = {
-            "q": F.normalize(torch.randn(*size, shape.key_dim, generator=drawn), dim=-1),
-            "k": F.normalize(torch.randn(*size, shape.key_dim, generator=drawn), dim=-1),
-            "v": torch.randn(*size, shape.value_dim, generator=drawn),
-            "g": -0.3 * torch.rand(size, generator=drawn),
-            "beta": torch.rand(size, generator=drawn),
-        }
-        # kernels take the decay in float32 whatever the type of the rest
-        typed = {name: x if name == "g" else x.to(DTYPES[dtype]) for name, x in inputs.items()}
-        error, where = worst(kernel, recurrent, {n: x.to(device) for n, x in typed.items()}, shape.lengths)
-        cases.append(Case(layer, f"{shape} {dtype}", error, tolerance, f"worst: {where}"))
-    return Verdict("delta", tuple(cases))
+def _draw(shape: DeltaShape, drawn: torch.Generator) -> dict[str, Tensor]:
+    """`q`, `k` [T, heads, key], `v` [T, heads, value], `g` (log decay, <= 0) and `beta` [T, heads]."""
+    size = (sum(shape.lengths), shape.heads)
+    return {
+        "q": F.normalize(torch.randn(*size, shape.key_dim, generator=drawn), dim=-1),
+        "k": F.normalize(torch.randn(*size, shape.key_dim, generator=drawn), dim=-1),
+        "v": torch.randn(*size, shape.value_dim, generator=drawn),
+        "g": -0.3 * torch.rand(size, generator=drawn),
+        "beta": torch.rand(size, generator=drawn),
+    }
 
 
 def recurrent(inputs: Mapping[str, Tensor], lengths: Sequence[int]) -> Tensor:
     """The judge: the rule as it is defined."""
     return torch.cat([_recurrent(*part) for part in _sequences(inputs, lengths)])
+
+
+DELTA = Operation("delta", recurrent, _draw, float32=("g",))
+"""Errors of output and the gradients of q, k, v, g and beta; kernels take the decay in float32 whatever the rest is."""
 
 
 def chunked(inputs: Mapping[str, Tensor], lengths: Sequence[int]) -> Tensor:

@@ -93,13 +93,20 @@ Build = Callable[[Mapping[str, Any], Mapping[str, Tensor]], Engine]
 
 def built(name: str, config: Mapping[str, Any], state: Mapping[str, Tensor], build: Build) -> Subject:
     """An engine made by `build`, which also makes it with fewer layers when its outputs are wrong."""
+    return Subject(name, build(config, state), cutting(config, lambda: state, build))
+
+
+def cutting(
+    config: Mapping[str, Any], state: Callable[[], Mapping[str, Tensor]], build: Build
+) -> Callable[[int], Engine]:
+    """Makes the engine of the first n layers of a model whose weights `state` gives."""
 
     def cut(depth: int) -> Engine:
-        gone = [f"model.layers.{layer}." for layer in range(depth, int(config["num_hidden_layers"]))]
-        kept = {key: tensor for key, tensor in state.items() if not key.startswith(tuple(gone))} if gone else state
+        gone = tuple(f"model.layers.{layer}." for layer in range(depth, int(config["num_hidden_layers"])))
+        kept = {key: tensor for key, tensor in state().items() if not key.startswith(gone)}
         return build({**config, "num_hidden_layers": depth}, kept)
 
-    return Subject(name, build(config, state), cut)
+    return cut
 
 
 def _compare(

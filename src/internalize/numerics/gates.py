@@ -6,23 +6,22 @@ moment reset); only the judges are other code. Nothing is written outside `work`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from internalize.engine.folder import ModelFolder
 from internalize.engine.local import LocalEngine
-from internalize.engine.protocol import Engine
 from internalize.errors import UserError
-from internalize.files import read_json
-from internalize.numerics.attention import AttentionShape, attention_gate, attention_kernel
-from internalize.numerics.delta import DeltaShape, delta_gate, delta_kernel
-from internalize.numerics.engines import built, engine_gate, fixed_prompts, local_engine
+from internalize.numerics.attention import ATTENTION, AttentionShape, attention_kernel
+from internalize.numerics.delta import DELTA, DeltaShape, delta_kernel
+from internalize.numerics.engines import Subject, built, cutting, engine_gate, fixed_prompts, local_engine
+from internalize.numerics.packed import packed_gate
 from internalize.numerics.reference import Reference, TorchReference, TransformersReference
-from internalize.numerics.verdict import Verdict
-from internalize.rollout.actor import load_hf_state
+from internalize.numerics.verdict import Case, Verdict
 from internalize.seeds import rng
 
 LR = 1e-3
@@ -53,7 +52,7 @@ def run_gate(spec: Spec, model: Path, work: Path) -> Verdict:
 
 
 def _attention(spec: Spec, model: Path, work: Path) -> Verdict:
-    config = read_json(model / "config.json")
+    config = ModelFolder(model).config()
     own, kept = layer_kinds(config, "full_attention")
     heads, groups = int(config["num_attention_heads"]), int(config["num_key_value_heads"])
     sizes = sorted({int(config.get("head_dim") or config["hidden_size"] // heads), *spec["head_dims"]})
@@ -63,12 +62,11 @@ def _attention(spec: Spec, model: Path, work: Path) -> Verdict:
         for size in sizes
     ]
     layer = f"core attention `{spec['backend']}` of {kept or f'layers 0-{own - 1}'}"
-    options = {"layer": layer, "tolerance": spec["tolerance"], "dtype": spec["dtype"], "device": spec["device"]}
-    return attention_gate(attention_kernel(spec["backend"]), shapes, **options)
+    return packed_gate(ATTENTION, attention_kernel(spec["backend"]), shapes, layer=layer, **_limits(spec))
 
 
 def _delta(spec: Spec, model: Path, work: Path) -> Verdict:
-    config = read_json(model / "config.json")
+    config: Any = ModelFolder(model).config()
     _, kept = layer_kinds(config, "linear_attention")
     shape = DeltaShape(
         int(config.get("linear_num_value_heads", spec["heads"])),
@@ -77,66 +75,65 @@ def _delta(spec: Spec, model: Path, work: Path) -> Verdict:
         tuple(spec["lengths"]),
     )
     layer = f"gated delta rule `{spec['backend']}`" + (f" of {kept}" if kept else "")
-    options = {"layer": layer, "tolerance": spec["tolerance"], "dtype": spec["dtype"], "device": spec["device"]}
-    return delta_gate(delta_kernel(spec["backend"]), [shape], **options)
+    return packed_gate(DELTA, delta_kernel(spec["backend"]), [shape], layer=layer, **_limits(spec))
+
+
+def _limits(spec: Spec) -> dict[str, Any]:
+    return {key: spec[key] for key in ("tolerance", "dtype", "device")}
 
 
 def _engine(spec: Spec, model: Path, work: Path) -> Verdict:
-    config, state = read_json(model / "config.json"), load_hf_state(model)
+    config, state = ModelFolder(model).config(), ModelFolder(model).state()
     reference: Reference
     reference = TorchReference(config, state) if spec["reference"] == "torch" else TransformersReference(model)
     prompts = fixed_prompts(int(config["vocab_size"]), spec["prompts"])
     room = max(spec["prompts"]) + spec["new_tokens"]
-    engine = built("local", config, state, lambda c, s: local_engine(c, s, len(prompts), room))
-    return engine_gate([engine], reference, prompts, new_tokens=spec["new_tokens"], tolerance=spec["tolerance"])
+
+    def build(part: Mapping[str, Any], weights: Mapping[str, Tensor]) -> LocalEngine:
+        return local_engine(part, weights, len(prompts), room)
+
+    def judge(subject: Subject) -> Verdict:
+        return engine_gate([subject], reference, prompts, new_tokens=spec["new_tokens"], tolerance=spec["tolerance"])
+
+    cases = judge(built("local", config, state, build)).cases
+    for shape in spec.get("trainers", ()):
+        from internalize.numerics.trainers import open_trainer, said
+
+        with open_trainer(shape, config, model, work, len(prompts), room) as runtime:
+            runtime.sync("numerics")
+            cut = cutting(config, runtime.trainer.export_hf, build)
+            cases += judge(Subject(f"local, weights from a trainer of {said(shape)}", runtime.engine, cut)).cases
+    return Verdict("engine", cases)
 
 
 def _logprobs(spec: Spec, model: Path, work: Path) -> Verdict:
-    from internalize.numerics.engines import Subject
-    from internalize.numerics.logprobs import Learner, logprobs_gate
-    from internalize.numerics.trainers import policy_sequence, trainer_logprobs
-    from internalize.train.trainer import LossSpec, Trainer
+    from internalize.numerics.logprobs import logprobs_gate
+    from internalize.numerics.trainers import learner, open_trainer, said
 
-    config, state = read_json(model / "config.json"), load_hf_state(model)
+    config = ModelFolder(model).config()
     prompts = fixed_prompts(int(config["vocab_size"]), spec["prompts"])
-    engine = local_engine(config, state, len(prompts), max(spec["prompts"]) + spec["new_tokens"])
-    with Trainer(config) as trainer:
-        trainer.load_hf(state)
-
-        def still_step(
-            sequences: Sequence[Sequence[int]],
-            starts: Sequence[int],
-            logprobs: Sequence[Sequence[float]],
-            temperature: float,
-        ) -> None:
-            rows = zip(sequences, starts, logprobs, strict=True)
-            batch = [policy_sequence(s, [*[0.0] * start, *said], sampled_from=start) for s, start, said in rows]
-            trainer.train_step(batch, LossSpec(temperature=temperature), lr=0.0)
-
-        def publish(engines: Sequence[Engine]) -> None:
-            for one in engines:
-                assert isinstance(one, LocalEngine)
-                one.update_weights(trainer.export_hf(), "numerics")
-
-        return logprobs_gate(
-            [Subject("local", engine)],
-            Learner(
-                lambda sequences, temperature: trainer_logprobs(trainer, sequences, temperature), still_step, publish
-            ),
-            prompts,
-            temperatures=spec["temperatures"],
-            new_tokens=spec["new_tokens"],
-            rounds=spec["rounds"],
-            tolerance=spec["tolerance"],
-        )
+    room = max(spec["prompts"]) + spec["new_tokens"]
+    cases: tuple[Case, ...] = ()
+    for shape in ({}, *spec.get("trainers", ())):
+        with open_trainer(shape, config, model, work, len(prompts), room) as runtime:
+            cases += logprobs_gate(
+                [Subject(f"local, trainer of {said(shape)}" if shape else "local", runtime.engine)],
+                learner(runtime),
+                prompts,
+                temperatures=spec["temperatures"],
+                new_tokens=spec["new_tokens"],
+                rounds=spec["rounds"],
+                tolerance=spec["tolerance"],
+            ).cases
+    return Verdict("logprobs", cases)
 
 
 def _moments(spec: Spec, model: Path, work: Path) -> Verdict:
     from internalize.numerics.moments import moments_gate
-    from internalize.numerics.trainers import policy_sequence
+    from internalize.train.logprobs import policy_sequence
     from internalize.train.trainer import LossSpec, Trainer
 
-    config, state = read_json(model / "config.json"), load_hf_state(model)
+    config, state = ModelFolder(model).config(), ModelFolder(model).state()
     batches = [
         [policy_sequence(tokens, episode=f"{number}") for tokens in fixed_prompts(int(config["vocab_size"]), lengths)]
         for number, lengths in enumerate(([20, 33], [41], [15, 27]))
@@ -160,16 +157,15 @@ def _moments(spec: Spec, model: Path, work: Path) -> Verdict:
 
 
 def _sync(spec: Spec, model: Path, work: Path) -> Verdict:
-    from internalize.numerics.sync import served_hashes, sync_gate
+    from internalize.numerics.sync import sync_gate
 
-    config, state = read_json(model / "config.json"), load_hf_state(model)
+    config, state = ModelFolder(model).config(), ModelFolder(model).state()
     names = [f"local {number}" for number in range(spec["engines"])]
     engines = {name: local_engine(config, state, 1, 8) for name in names}
     after = _moved(state)  # as after an optimizer step: every tensor differs from what the engines hold
     for engine in engines.values():
         engine.update_weights(after, "numerics-1")
-    served = {name: (lambda e=engine: served_hashes(e)) for name, engine in engines.items()}
-    return sync_gate(after, served, torch.float32)
+    return sync_gate(after, {name: engine.served_digests for name, engine in engines.items()}, torch.float32)
 
 
 def _moved(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

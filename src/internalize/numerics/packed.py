@@ -7,16 +7,74 @@ gradient; so what differs is the kernel's arithmetic alone, and the worst sequen
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from internalize.numerics.verdict import head_errors, typical_norm
+from internalize.numerics.verdict import Case, Verdict, head_errors, typical_norm
 
 Kernel = Callable[[Mapping[str, Tensor], Sequence[int]], Tensor]
 """(inputs by name, lengths of the packed sequences) -> output [T, heads, d]."""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class PackedShape(Protocol):
+    """Sizes of one case; its text goes into messages."""
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Tokens of the packed sequences."""
+        ...
+
+
+Shape = TypeVar("Shape", bound=PackedShape)
+
+
+@dataclass(frozen=True)
+class Operation(Generic[Shape]):
+    """What kernels of one kind compute.
+
+    Attributes:
+        gate: name of its gate.
+        judge: its definition, slow and sure.
+        draw: random inputs [T, heads, ...] of a shape, by name.
+        float32: names of inputs that are float32 whatever the kernel's type.
+    """
+
+    gate: str
+    judge: Kernel
+    draw: Callable[[Shape, torch.Generator], dict[str, Tensor]]
+    float32: tuple[str, ...] = ()
+
+
+def packed_gate(
+    operation: Operation[Shape],
+    kernel: Kernel,
+    shapes: Sequence[Shape],
+    *,
+    layer: str,
+    tolerance: float,
+    dtype: str = "float32",
+    device: str = "cpu",
+) -> Verdict:
+    """One case a shape: greatest relative error of the output and of each gradient, by sequence and head.
+
+    Args:
+        layer: which layers compute with the kernel, for the message.
+    """
+    cases = []
+    for shape in shapes:
+        drawn = operation.draw(shape, torch.Generator().manual_seed(0))
+        inputs = {
+            name: tensor.to(device, None if name in operation.float32 else DTYPES[dtype])
+            for name, tensor in drawn.items()
+        }
+        error, where = worst(kernel, operation.judge, inputs, shape.lengths)
+        cases.append(Case(layer, f"{shape} {dtype}", error, tolerance, f"worst: {where}"))
+    return Verdict(operation.gate, tuple(cases))
 
 
 def worst(kernel: Kernel, reference: Kernel, inputs: Mapping[str, Tensor], lengths: Sequence[int]) -> tuple[float, str]:

@@ -33,10 +33,6 @@ class NumericGateFailed(GateFailed):
         super().__init__(error.what, where=error.where, expected=error.expected, got=error.got, fix=error.fix)
         self.verdict = verdict
 
-    def __reduce__(self) -> tuple[object, ...]:
-        plain = GateFailed(self.what, where=self.where, expected=self.expected, got=self.got, fix=self.fix)
-        return (NumericGateFailed, (plain, self.verdict))
-
 
 def build(folder: Path, spec: dict[str, Any], inputs: dict[str, Input], progress: Progress) -> dict[str, Any]:
     """Runs the gate of `spec` on the base, writes figures.json.
@@ -90,9 +86,9 @@ def run_gates(
     """
     from internalize.stages import run_stage
 
-    failed = []
+    failed, versions = [], library_versions()
     for gate, spec in specs.items():
-        here = {**spec, "versions": library_versions()}
+        here = {**spec, "versions": versions}
         if here.get("device") == "cuda":
             here["device_name"] = _device_name()
         try:

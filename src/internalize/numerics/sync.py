@@ -6,27 +6,16 @@ a neighbour, is named with the tensor.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
-from internalize.engine.local import LocalEngine
-from internalize.engine.qwen3 import Qwen3Shape
-from internalize.errors import UserError
+from internalize.checkpoints.digest import tensor_digests
 from internalize.numerics.verdict import Case, Verdict
 
 Hashes = Mapping[str, str]
-"""HF tensor name -> SHA-256 of its bytes."""
-
-
-def tensor_hashes(state: Mapping[str, Tensor], dtype: torch.dtype = torch.float32) -> dict[str, str]:
-    """Hash of each tensor's bytes in `dtype`, the type that engines serve; row-major, whatever its strides."""
-    return {
-        name: hashlib.sha256(tensor.detach().to("cpu", dtype).contiguous().view(torch.uint8).numpy().data).hexdigest()
-        for name, tensor in state.items()
-    }
+"""HF tensor name -> its hash (`checkpoints.digest`), as engines report it."""
 
 
 def sync_gate(trained: Mapping[str, Tensor], served: Mapping[str, Callable[[], Hashes]], dtype: torch.dtype) -> Verdict:
@@ -37,7 +26,7 @@ def sync_gate(trained: Mapping[str, Tensor], served: Mapping[str, Callable[[], H
         served: engine -> hashes of what it serves now.
         dtype: type that the engines serve.
     """
-    want = tensor_hashes(trained, dtype)
+    want = tensor_digests({name: tensor.to(dtype) for name, tensor in trained.items()})
     cases = []
     for engine, ask in served.items():
         got = ask()
@@ -52,35 +41,3 @@ def sync_gate(trained: Mapping[str, Tensor], served: Mapping[str, Callable[[], H
             note = f"{len(bad)} of {len(want)} tensors differ; sha256 {have}, trainer {want.get(bad[0], 'none')[:12]}"
         cases.append(Case(layer, shape, float(len(bad)), 0.0, note, "tensors in"))
     return Verdict("sync", tuple(cases))
-
-
-def served_hashes(engine: LocalEngine) -> dict[str, str]:
-    """Hashes of what a local engine computes with, its fused matrices taken apart again.
-
-    Raises:
-        UserError: it holds no weights yet.
-    """
-    weights = engine._weights
-    if weights is None:
-        raise UserError("the engine has no weights yet", fix="update its weights before they are compared")
-    s = Qwen3Shape.of(engine.config)
-    q, kv = s.heads * s.head_dim, s.kv_heads * s.head_dim
-    state = {"model.embed_tokens.weight": weights.embed, "model.norm.weight": weights.norm}
-    for number, layer in enumerate(weights.layers):
-        at = f"model.layers.{number}."
-        projections = dict(zip("qkv", torch.split(layer.qkv, [q, kv, kv]), strict=True))
-        state |= {f"{at}self_attn.{p}_proj.weight": tensor for p, tensor in projections.items()}
-        gate, up = layer.gate_up.chunk(2)
-        state |= {
-            f"{at}input_layernorm.weight": layer.norm1,
-            f"{at}self_attn.q_norm.weight": layer.qk_norm[0],
-            f"{at}self_attn.k_norm.weight": layer.qk_norm[s.heads],
-            f"{at}self_attn.o_proj.weight": layer.out,
-            f"{at}post_attention_layernorm.weight": layer.norm2,
-            f"{at}mlp.gate_proj.weight": gate,
-            f"{at}mlp.up_proj.weight": up,
-            f"{at}mlp.down_proj.weight": layer.down,
-        }
-    if not s.tied:
-        state["lm_head.weight"] = weights.head
-    return tensor_hashes(state)

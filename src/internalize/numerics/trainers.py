@@ -1,88 +1,68 @@
-"""Log-probs of every token from a trainer, at any parallel shape.
+"""The trainers that arms train with, as gates see them: the runtime of a segment around the local engine.
 
-Invariant: they come out of the model, the packing, the schedule and the cross entropy that training uses; nothing is
-recomputed in another way.
+Invariant: a shape of the study (tensor-parallel size, precision) is opened by the code that opens a segment's, its
+ranks are real processes, and its weights reach the engine in the segment's own way.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
 
-import torch
-from torch import Tensor
-
-from internalize.train.batch import TrainSequence
-from internalize.train.forward import forward_step
-from internalize.train.losses import LossSpec, Normalisers
-from internalize.train.mcore import (
-    DistributedDataParallel,
-    get_forward_backward_func,
-    vocab_parallel_cross_entropy,
-)
-from internalize.train.packing import MicroBatch, pack
-from internalize.train.shim import cpu_stand_ins
-from internalize.train.trainer import Trainer
+from internalize.engine.local import LocalEngine
+from internalize.engine.protocol import Engine
+from internalize.numerics.logprobs import Learner
+from internalize.runtime.runtimes import Inline, Spread, around, trainer_settings
+from internalize.study_parallel import Parallel
+from internalize.train.logprobs import policy_sequence
+from internalize.train.losses import LossSpec
 
 
-def trainer_logprobs(
-    trainer: Trainer, sequences: Sequence[Sequence[int]], temperature: float = 1.0
-) -> list[list[float]]:
-    """Log-prob of each token given those before it; entry t speaks of `tokens[t]`, entry 0 is 0.0.
+@contextmanager
+def open_trainer(
+    shape: Mapping[str, Any], config: Mapping[str, Any], model: Path, work: Path, slots: int, max_len: int
+) -> Iterator[Inline | Spread]:
+    """A runtime whose trainer holds the weights of a model folder; its engine has none before the first `sync`.
 
-    Every rank of the trainer calls it; ranks without the last pipeline stage get an empty list.
+    Args:
+        shape: settings of `Parallel` that differ from their defaults; with several ranks they are started here.
+        work: folder for their log and the weights that they publish.
+        slots, max_len: of the engine.
     """
-    batches = pack([policy_sequence(tokens) for tokens in sequences], trainer.max_tokens)
-    with cpu_stand_ins(), torch.no_grad():
-        parts: list[Tensor] = get_forward_backward_func()(
-            forward_step_func=functools.partial(_forward, temperature),
-            data_iterator=iter(batches),
-            model=[trainer._ddp],
-            num_microbatches=len(batches),
-            seq_length=batches[0].size,
-            micro_batch_size=1,
-            forward_only=True,
-        )
-    if not parts:
-        return []
-    flat = iter(torch.cat(parts).tolist())
-    return [[0.0, *(next(flat) for _ in tokens[1:])] for tokens in sequences]
+    one = Parallel(**shape).ranks == 1
+    parallel = Parallel(**shape, runtime="inline" if one else "torchrun")
+    engine = LocalEngine(config, slots=slots, max_len=max_len)
+    runtime = around(engine, parallel, trainer_settings(parallel, config, 0), model, work / "ranks")
+    try:
+        runtime.load_base(model)
+        yield runtime
+    finally:
+        runtime.close()
 
 
-def policy_sequence(
-    tokens: Sequence[int],
-    logprobs: Sequence[float] | None = None,
-    *,
-    sampled_from: int = 1,
-    episode: str = "numerics",
-) -> TrainSequence:
-    """The tokens from `sampled_from` on as policy tokens with advantage 1 of one episode."""
-    n = len(tokens)
-    return TrainSequence(
-        list(tokens),
-        advantages=[1.0] * n,
-        rollout_logprobs=list(logprobs) if logprobs is not None else [0.0] * n,
-        pg_mask=[int(at >= sampled_from) for at in range(n)],
-        episode=episode,
-    )
+def said(shape: Mapping[str, Any]) -> str:
+    """A shape in words."""
+    return ", ".join(f"{key} {value}" for key, value in shape.items())
 
 
-def _forward(
-    temperature: float, batches: Iterator[MicroBatch], model: DistributedDataParallel
-) -> tuple[Tensor, functools.partial[tuple[Tensor, Tensor, Tensor]]]:
-    """Megatron's forward step that reports log-probs instead of a loss."""
-    kept: list[MicroBatch] = []
+def learner(runtime: Inline | Spread) -> Learner:
+    """The trainer of a runtime for the gate `logprobs`; what it publishes goes to the runtime's engine."""
+    versions = count()
 
-    def watched() -> Iterator[MicroBatch]:
-        for batch in batches:
-            kept.append(batch)
-            yield batch
+    def still_step(
+        sequences: Sequence[Sequence[int]],
+        starts: Sequence[int],
+        logprobs: Sequence[Sequence[float]],
+        temperature: float,
+    ) -> None:
+        rows = zip(sequences, starts, logprobs, strict=True)
+        batch = [policy_sequence(s, [*[0.0] * start, *told], sampled_from=start) for s, start, told in rows]
+        runtime.trainer.train_step(batch, LossSpec(temperature=temperature), 0.0)
 
-    logits, _ = forward_step(LossSpec(temperature=temperature), Normalisers(1.0, 1.0, 1.0), watched(), model)
-    return logits, functools.partial(_report, temperature, kept[0])
+    def publish(engines: Sequence[Engine]) -> None:
+        runtime.sync(f"numerics{next(versions)}")
 
-
-def _report(temperature: float, batch: MicroBatch, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    rows, labels = (torch.from_numpy(x).to(logits.device) for x in (batch.pg_rows, batch.labels))
-    logprobs = -vocab_parallel_cross_entropy(logits[0].index_select(0, rows) / temperature, labels[rows])
-    return logits.new_zeros(()), torch.zeros((), dtype=torch.int, device=logits.device), logprobs
+    return Learner(runtime.trainer.logprobs, still_step, publish)

@@ -140,7 +140,7 @@ class StudyData:
         return step if step is not None and step.rollout else None
 
 
-def load(spec: Mapping[str, Any], inputs: Mapping[str, Input]) -> StudyData:
+def load(spec: Mapping[str, Any], inputs: Mapping[str, Input], episodes: bool = True) -> StudyData:
     """Reads the payloads.
 
     Args:
@@ -148,29 +148,19 @@ def load(spec: Mapping[str, Any], inputs: Mapping[str, Input]) -> StudyData:
             status}}.
         inputs: as named in the module's docstring; a step or eval that is not there (a partial study) is
             left out.
+        episodes: read the episodes too; without them, the metrics alone say what was measured where.
 
     Raises:
         UserError: an input has a name of no known form.
     """
-    arms = {
-        name: ArmRuns(
-            name,
-            list(arm["phases"]),
-            str(arm.get("schedule", "")),
-            str(arm.get("rows", "")),
-            str(arm.get("note", "")),
-            str(arm.get("status", "valid")),
-            {int(seed): Run(int(seed), {}) for seed in arm["seeds"]},
-        )
-        for name, arm in _ordered(spec)
-    }
+    arms = empty_arms(spec)
     base = Step(BASE_STEP, "base")
     for label, entry in sorted(inputs.items()):
         kind, *parts = label.split(".")
         if kind == "step" and len(parts) == 3:
-            _read_step(arms[parts[0]].runs[int(parts[1])], int(parts[2]), entry)
+            _read_step(arms[parts[0]].runs[int(parts[1])], int(parts[2]), entry, episodes)
         elif kind == "evals" and (parts == ["base"] or len(parts) == 2):
-            _read_evals(arms[parts[0]].runs[int(parts[1])] if len(parts) == 2 else None, base, entry.payload)
+            _read_evals(arms[parts[0]].runs[int(parts[1])] if len(parts) == 2 else None, base, entry.payload, episodes)
         elif label not in ("base", "gate", "knowledge") and kind not in ("rows", "harvest"):
             raise UserError(
                 "the report does not know this input",
@@ -191,6 +181,27 @@ def load(spec: Mapping[str, Any], inputs: Mapping[str, Input]) -> StudyData:
     )
 
 
+def eval_folder(step: int) -> str:
+    """Where an eval's payload keeps the episodes of a step."""
+    return f"episodes/{'step-base' if step == BASE_STEP else f'step-{step:04d}'}"
+
+
+def empty_arms(spec: Mapping[str, Any]) -> dict[str, ArmRuns]:
+    """The arms of a report's spec in the order of the study file, before anything of them is read."""
+    return {
+        name: ArmRuns(
+            name,
+            list(arm["phases"]),
+            str(arm.get("schedule", "")),
+            str(arm.get("rows", "")),
+            str(arm.get("note", "")),
+            str(arm.get("status", "valid")),
+            {int(seed): Run(int(seed), {}) for seed in arm["seeds"]},
+        )
+        for name, arm in _ordered(spec)
+    }
+
+
 def sample(episodes: Sequence[Played]) -> Sample:
     """Shaped returns, clustered by the level seed that was played."""
     return Sample([e.returned for e in episodes], [(e.level, e.seed) for e in episodes])
@@ -205,7 +216,7 @@ def read_played(path: Path) -> list[Played]:
     ]
 
 
-def _read_step(run: Run, number: int, entry: Input) -> None:
+def _read_step(run: Run, number: int, entry: Input, read_episodes: bool) -> None:
     if entry.receipt.status == "stopped" and run.stopped_at is None:
         run.stopped_at = int(entry.facts["stopped_at"])
         run.reasons = [str(reason) for reason in entry.facts["reasons"]]
@@ -218,12 +229,11 @@ def _read_step(run: Run, number: int, entry: Input) -> None:
             step.rollout |= row
         elif row["kind"] == "train":
             step.train |= row
-    episodes = sorted(entry.payload.rglob("episodes.jsonl"))
-    if episodes:
-        step.rollout_episodes = read_played(episodes[0])
+    if read_episodes and (path := entry.payload / "episodes.jsonl").exists():
+        step.rollout_episodes = read_played(path)
 
 
-def _read_evals(run: Run | None, base: Step, payload: Path) -> None:
+def _read_evals(run: Run | None, base: Step, payload: Path, read_episodes: bool) -> None:
     for row in read_jsonl(payload / "metrics.jsonl"):
         number = int(row["step"])
         if number == BASE_STEP:
@@ -236,8 +246,8 @@ def _read_evals(run: Run | None, base: Step, payload: Path) -> None:
             step.probe = row
         elif row["kind"] == "eval":
             step.eval = row
-            name = "step-base" if number == BASE_STEP else f"step-{number:04d}"
-            step.eval_episodes = read_played(payload / "episodes" / name / "episodes.jsonl")
+            if read_episodes:
+                step.eval_episodes = read_played(payload / eval_folder(number) / "episodes.jsonl")
 
 
 def _ordered(spec: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -69,11 +69,14 @@ def csv_text(rows: Sequence[Row]) -> str:
     writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({key: _cell(row.get(key)) for key in columns})
+        writer.writerow({key: cell_text(row.get(key)) for key in columns})
     return out.getvalue()
 
 
-def _cell(value: Any) -> Any:
+def cell_text(value: Any) -> str:
+    """A value as a table's CSV holds it: six decimals, `true` or `false`, nothing for None."""
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return round(value, 6) if isinstance(value, float) else value
+    return str(round(value, 6) if isinstance(value, float) else value)

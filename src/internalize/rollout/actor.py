@@ -14,14 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
-
+from internalize.engine.folder import ModelFolder
 from internalize.engine.local import LocalEngine
 from internalize.engine.protocol import Scoring
-from internalize.errors import CorruptPayload, MissingPayload, UserError
-from internalize.files import read_json, sha256_file
+from internalize.errors import UserError
+from internalize.files import read_json
 from internalize.games.protocol import Game
 from internalize.language.dialogue import Dialogue
 from internalize.language.folder import load_dialogue
@@ -30,24 +27,6 @@ if TYPE_CHECKING:
     from internalize.engine.remote import RemoteEngine
 
 Dtype = Literal["bfloat16", "float16", "float32"]
-INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
-
-
-def load_hf_state(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a HF folder, one file or sharded with an index. Raises MissingPayload or
-    CorruptPayload."""
-    sharded = (folder / INDEX).exists()
-    names = sorted(set(read_json(folder / INDEX)["weight_map"].values())) if sharded else [SINGLE]
-    state: dict[str, Tensor] = {}
-    for name in names:
-        path = folder / name
-        if not path.exists():
-            raise MissingPayload("the model folder lacks its weights", where=str(path))
-        try:
-            state.update(load_file(path))
-        except SafetensorError as error:
-            raise CorruptPayload(f"not a safetensors file ({error})", where=str(path)) from error
-    return state
 
 
 def load_engine(
@@ -63,11 +42,7 @@ def load_engine(
         UserError: vocabulary and model do not fit, or the engine cannot run this architecture.
     """
     template, config = load_template(folder, game)
-    state = load_hf_state(folder)
-    engine = LocalEngine(config, slots=slots, max_len=max_len)
-    weights = folder / (INDEX if (folder / INDEX).exists() else SINGLE)
-    engine.update_weights(state, sha256_file(weights)[:12])
-    return engine, template, config
+    return ModelFolder(folder).engine(slots, max_len), template, config
 
 
 def load_template(folder: Path, game: Game | None = None) -> tuple[Dialogue, dict[str, Any]]:

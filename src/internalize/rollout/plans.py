@@ -25,14 +25,6 @@ def level_seed(band: Band, *key: int | str) -> int:
     return (BANDS.index(band) << BAND_BITS) | (derive(band, *key) & ((1 << BAND_BITS) - 1))
 
 
-def band_of(seed: int) -> Band:
-    """The band that a level seed belongs to; UserError for a seed of none."""
-    number = seed >> BAND_BITS
-    if not 0 <= number < len(BANDS):
-        raise UserError("a level seed belongs to no band", expected=", ".join(BANDS), got=str(seed))
-    return BANDS[number]
-
-
 def rollout_plans(
     rollout: int, arm_seed: int, episodes: int, group_size: int, levels: Sequence[int]
 ) -> list[EpisodePlan]:

@@ -6,7 +6,6 @@ needs a token that lives in the environment of these processes alone.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import shutil
@@ -20,6 +19,7 @@ from typing import Any
 
 import internalize
 from internalize.errors import UserError
+from internalize.ports import free_port
 from internalize.runtime.failures import WorkerLost
 
 START_SECONDS = 120.0
@@ -82,6 +82,7 @@ def connect(processes: int) -> Cluster:
         raise UserError(
             "Ray is not installed", where="parallel.runtime: ray", fix="pip install 'internalize[cluster]'"
         ) from error
+    _read_token_again()
     options: dict[str, Any] = {"log_to_driver": False, "include_dashboard": False, "configure_logging": False}
     address, nodes = os.environ.get("RAY_ADDRESS"), int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
     if address:
@@ -117,7 +118,7 @@ def start_nodes(nodes: int, folder: Path) -> Started:
     import ray
 
     host = socket.gethostname()
-    address = f"{ray.util.get_node_ip_address()}:{_free_port()}"
+    address = f"{ray.util.get_node_ip_address()}:{free_port()}"
     head, workers = commands(nodes, host, address, folder)
     return Started(address, [subprocess.Popen(head), subprocess.Popen(workers)])
 
@@ -148,6 +149,14 @@ def prepare_environment() -> None:
         os.environ.setdefault(name, value)
 
 
+def _read_token_again() -> None:
+    """Ray reads mode and token when it is imported, which another package may have done before us, and keeps them."""
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # compiled
+
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
 def _wait_for_nodes(nodes: int) -> None:
     import ray
 
@@ -156,9 +165,3 @@ def _wait_for_nodes(nodes: int) -> None:
         if time.monotonic() > deadline:
             raise WorkerLost("not all nodes joined the Ray cluster", expected=f"{nodes}", got=f"{alive}")
         time.sleep(0.5)
-
-
-def _free_port() -> int:
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])

@@ -7,7 +7,6 @@ rollout repeats bit for bit with the same number of engines.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -19,18 +18,18 @@ import numpy as np
 from internalize.engine.folder import ModelFolder
 from internalize.engine.local import LocalEngine
 from internalize.engine.protocol import Completion, SamplingParams
+from internalize.runtime.called import Called
 from internalize.runtime.failures import WorkerLost
 
 if TYPE_CHECKING:
     from internalize.engine.remote import RemoteEngine
 
 
-class EngineHost:
+class EngineHost(Called):
     """An engine in a process of its own (a Ray actor): ours, which has no weights before the first `load`, or the
     servers that the study's `engine` names, which this process starts and ends."""
 
     def __init__(self, model: Path, slots: int, max_len: int, engine: Mapping[str, Any] | None = None) -> None:
-        self._charged = 0.0
         self._servers = ExitStack()
         self.engine: LocalEngine | RemoteEngine
         if engine is None:
@@ -39,13 +38,6 @@ class EngineHost:
         from internalize.engine.servers import open_servers
 
         self.engine = self._servers.enter_context(open_servers(engine, model, slots, max_len))
-
-    def call(self, name: str, *arguments: Any) -> tuple[Any, float]:
-        """Runs the method `name`; its result, and the CPU seconds of this process since the last call."""
-        result = getattr(self, name)(*arguments)
-        spent = time.process_time()
-        self._charged, spent = spent, spent - self._charged
-        return result, spent
 
     def load(self, folder: Path, version: str) -> None:
         """Takes the weights of a model folder."""

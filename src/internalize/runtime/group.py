@@ -42,10 +42,8 @@ class TrainerGroup:
         self.steps = 0
         """Optimizer steps since the weights were loaded."""
         self._cpu_seconds = 0.0
-        self.members: list[str] = []
-        """Where each rank is: process id and host."""
         try:
-            self.members = self._ask("build", settings)
+            self._ask("build", settings)
         except BaseException:
             self.close()
             raise
@@ -64,9 +62,9 @@ class TrainerGroup:
         self._ask("load_folder", folder.resolve())
         self.steps = 0
 
-    def load(self, folder: Path, with_optimizer: bool = True) -> int:
+    def load(self, folder: Path) -> int:
         """See `Trainer.load`."""
-        iteration, self.steps = self._ask("load", folder.resolve(), with_optimizer)[0]
+        iteration, self.steps = self._ask("load", folder.resolve())[0]
         return int(iteration)
 
     def save(self, folder: Path, *, iteration: int = 0) -> None:
@@ -82,6 +80,11 @@ class TrainerGroup:
         stats, self.steps = self._ask("train_step", list(sequences), loss, lr)[0]
         result: StepStats = stats
         return result
+
+    def logprobs(self, sequences: Sequence[Sequence[int]], temperature: float = 1.0) -> list[list[float]]:
+        """See `Trainer.logprobs`."""
+        said: list[list[float]] = self._ask("logprobs", sequences, temperature)[-1]  # the last rank has the last stage
+        return said
 
     def export_hf(self) -> dict[str, Tensor]:
         """The whole model; for models that fit into this process."""

@@ -7,8 +7,6 @@ on all of them.
 from __future__ import annotations
 
 import os
-import socket
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,6 +23,7 @@ from internalize.checkpoints import hf_names
 from internalize.checkpoints.digest import tensor_digest
 from internalize.engine.folder import ModelFolder
 from internalize.files import commit
+from internalize.runtime.called import Called
 from internalize.train import shards
 from internalize.train.batch import TrainSequence
 from internalize.train.losses import LossSpec
@@ -67,19 +66,11 @@ def join(store: Store | None, rank: int, ranks: int, seconds: float = COLLECTIVE
     )
 
 
-class Rank:
+class Rank(Called):
     """One rank; its process group exists (`join`) before `build`."""
 
     def __init__(self) -> None:
         self._trainer: Trainer | None = None
-        self._charged = 0.0
-
-    def call(self, name: str, *arguments: Any) -> tuple[Any, float]:
-        """Runs the method `name`; its result, and the CPU seconds of this process since the last call."""
-        result = getattr(self, name)(*arguments)
-        spent = time.process_time()
-        self._charged, spent = spent, spent - self._charged
-        return result, spent
 
     @property
     def trainer(self) -> Trainer:
@@ -87,22 +78,21 @@ class Rank:
         assert self._trainer is not None
         return self._trainer
 
-    def build(self, settings: TrainerSettings) -> str:
-        """Makes the trainer; says who this is."""
+    def build(self, settings: TrainerSettings) -> None:
+        """Makes the trainer."""
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         with shards.together():
             self._trainer = settings.trainer()
-        return f"pid {os.getpid()} on {socket.gethostname()}"
 
     def load_folder(self, folder: Path) -> None:
         """Takes the weights of a model folder, with fresh moments."""
         with shards.together():
             self.trainer.load_hf(ModelFolder(folder).state())
 
-    def load(self, folder: Path, with_optimizer: bool) -> tuple[int, int]:
+    def load(self, folder: Path) -> tuple[int, int]:
         """See `Trainer.load`; also the number of optimizer steps so far."""
         with shards.together():
-            return self.trainer.load(folder, with_optimizer), self.trainer.steps
+            return self.trainer.load(folder), self.trainer.steps
 
     def save(self, folder: Path, iteration: int) -> None:
         """See `Trainer.save`."""
@@ -116,6 +106,10 @@ class Rank:
         """See `Trainer.train_step`; also the number of optimizer steps so far."""
         stats = self.trainer.train_step(sequences, loss, lr)
         return stats, self.trainer.steps
+
+    def logprobs(self, sequences: Sequence[Sequence[int]], temperature: float) -> list[list[float]]:
+        """See `Trainer.logprobs`."""
+        return self.trainer.logprobs(sequences, temperature)
 
     def export_hf(self) -> dict[str, Tensor] | None:
         """The whole model, on rank 0 alone."""

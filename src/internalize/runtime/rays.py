@@ -17,10 +17,11 @@ from internalize.runtime.placement import layout
 from internalize.runtime.rank import TrainerSettings
 from internalize.runtime.runtimes import Spread
 from internalize.runtime.sync import FromDisk, Served
+from internalize.study_parallel import Parallel
 
 
 def open_ray(
-    parallel: Mapping[str, Any],
+    parallel: Parallel,
     settings: TrainerSettings,
     base: Path,
     slots: int,
@@ -28,17 +29,16 @@ def open_ray(
     scratch: Path,
     engine: Mapping[str, Any] | None = None,
 ) -> Spread:
-    """Ranks and engines as the study's `parallel` says; see `runtimes.open_runtime`."""
-    ranks = parallel["tensor"] * parallel["pipeline"] * parallel["data"]
-    engines = parallel["engines"] or ranks
-    cluster.shared(ranks + engines)
+    """Ranks and engines as the arm's `parallel` says; see `runtimes.open_runtime`."""
+    engines = parallel.engines or parallel.ranks
+    cluster.shared(parallel.ranks + engines)
     import ray
 
     from internalize.runtime.ray_workers import RayWorkers
 
-    plan = layout(ranks, engines, parallel["placement"], gpus=ray.cluster_resources().get("GPU", 0.0) > 0)
+    plan = layout(parallel.ranks, engines, parallel.placement, gpus=ray.cluster_resources().get("GPU", 0.0) > 0)
     each = -(-slots // engines)
-    turns = parallel["placement"] == "colocated"
+    turns = parallel.placement == "colocated"
     settled = None if engine is None else {**engine, "takes_turns": turns}
     workers = RayWorkers(plan, base, each, max_len, settled)
     trainer = TrainerGroup(workers.ranks, settings)

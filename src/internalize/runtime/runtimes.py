@@ -16,17 +16,19 @@ import torch
 from safetensors.torch import save_file
 
 from internalize.checkpoints.digest import tensor_digest
+from internalize.engine.folder import ModelFolder
 from internalize.engine.local import LocalEngine
 from internalize.engine.protocol import Engine
 from internalize.files import commit
 from internalize.games.protocol import Game
 from internalize.language.dialogue import Dialogue
-from internalize.rollout.actor import dtype_of, load_engine, load_hf_state, load_template
+from internalize.rollout.actor import dtype_of, load_template
 from internalize.runtime.engines import EnginePool
 from internalize.runtime.group import TrainerGroup
 from internalize.runtime.rank import TrainerSettings
 from internalize.runtime.sync import FromDisk, Served, sync
 from internalize.runtime.torchrun import TorchrunRanks
+from internalize.study_parallel import Parallel
 from internalize.train.optimizer import OptimizerSpec
 from internalize.train.trainer import ParallelSpec, Trainer
 
@@ -76,7 +78,7 @@ class Inline:
 
     def load_base(self, folder: Path) -> None:
         """See `Runtime`."""
-        self.trainer.load_hf(load_hf_state(folder))
+        self.trainer.load_hf(ModelFolder(folder).state())
 
     def sync(self, version: str) -> None:
         """See `Runtime`."""
@@ -108,7 +110,7 @@ class InlineServed:
 
     def load_base(self, folder: Path) -> None:
         """See `Runtime`."""
-        self.trainer.load_hf(load_hf_state(folder))
+        self.trainer.load_hf(ModelFolder(folder).state())
 
     def sync(self, version: str) -> None:
         """See `Runtime`."""
@@ -171,7 +173,7 @@ class LocalServed:
 
     def load(self, folder: Path, version: str) -> None:
         """Replaces its weights."""
-        self._engine.update_weights(load_hf_state(folder), version)
+        self._engine.update_weights(ModelFolder(folder).state(), version)
 
     def served(self) -> tuple[str, dict[str, str]]:
         """Version and hashes of what it computes with."""
@@ -242,7 +244,7 @@ class Spread:
 
 
 def open_runtime(
-    parallel: Mapping[str, Any] | None,
+    parallel: Parallel,
     base: Path,
     game: Game,
     *,
@@ -252,10 +254,10 @@ def open_runtime(
     scratch: Path,
     engine: Mapping[str, Any] | None = None,
 ) -> tuple[Runtime, Dialogue]:
-    """The runtime of a segment, and the template over its base's vocabulary.
+    """The runtime of a segment, and the template over its base's vocabulary; no weights are loaded yet.
 
     Args:
-        parallel: the study's settings (`study_parallel.Parallel`); None: everything in this process.
+        parallel: the arm's settings.
         base: model folder.
         seed: of the trainer.
         slots, max_len: calls at once, and tokens of a sequence, that play needs.
@@ -266,65 +268,64 @@ def open_runtime(
         UserError: the base does not fit the shape, or Ray is missing.
         WorkerLost: ranks or engines did not come up.
     """
-    inline = parallel is None or parallel["runtime"] == "inline"
-    if engine is not None and (inline or (parallel or {})["runtime"] == "torchrun"):
-        return _over_http(parallel, base, game, engine, seed, slots, max_len, scratch)
-    if parallel is None or parallel["runtime"] != "ray":
-        local, template, config = load_engine(base, slots, max_len, game)
-        settings = trainer_settings(parallel, config, seed)
-        if parallel is None or inline:
-            return Inline(settings.trainer(), local), template
-        ranks = TorchrunRanks(parallel["tensor"] * parallel["pipeline"] * parallel["data"], scratch / "ranks.log")
-        trainer = TrainerGroup(ranks, settings)
-        return Spread(trainer, local, [LocalServed(local)], FromDisk(scratch / "weights", base), scratch), template
     template, config = load_template(base, game)
-    from internalize.runtime.rays import open_ray
-
     settings = trainer_settings(parallel, config, seed)
-    return open_ray(parallel, settings, base, slots, max_len, scratch, engine), template
+    if parallel.runtime == "ray":
+        from internalize.runtime.rays import open_ray
+
+        return open_ray(parallel, settings, base, slots, max_len, scratch, engine), template
+    if engine is not None:
+        return _over_http(parallel, settings, base, engine, slots, max_len, scratch), template
+    local = LocalEngine(config, slots=slots, max_len=max_len)
+    return around(local, parallel, settings, base, scratch), template
 
 
 def _over_http(
-    parallel: Mapping[str, Any] | None,
+    parallel: Parallel,
+    settings: TrainerSettings,
     base: Path,
-    game: Game,
     engine: Mapping[str, Any],
-    seed: int,
     slots: int,
     max_len: int,
     scratch: Path,
-) -> tuple[Runtime, Dialogue]:
+) -> Runtime:
     """Servers on this node, with a trainer in this process or over `torchrun`'s ranks."""
     from internalize.engine.servers import open_servers
 
-    template, config = load_template(base, game)
-    settings, transport = (
-        trainer_settings(parallel, config, seed),
-        FromDisk(scratch / "weights", base, dtype_of(config)),
-    )
+    transport = FromDisk(scratch / "weights", base, dtype_of(settings.model_config))
     stack = ExitStack()
     try:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         remote = stack.enter_context(open_servers(engine, base, slots, max_len))
         served = HttpServed(remote)
-        if parallel is None or parallel["runtime"] == "inline":
-            return InlineServed(settings.trainer(), remote, served, transport, stack), template
-        ranks = TorchrunRanks(parallel["tensor"] * parallel["pipeline"] * parallel["data"], scratch / "ranks.log")
-        return Spread(TrainerGroup(ranks, settings), remote, [served], transport, scratch, stack=stack), template
+        if parallel.runtime == "inline":
+            return InlineServed(settings.trainer(), remote, served, transport, stack)
+        trainer = TrainerGroup(TorchrunRanks(parallel.ranks, scratch / "ranks.log"), settings)
+        return Spread(trainer, remote, [served], transport, scratch, stack=stack)
     except BaseException:
         stack.close()
         raise
 
 
-def trainer_settings(parallel: Mapping[str, Any] | None, config: Mapping[str, Any], seed: int) -> TrainerSettings:
+def around(
+    engine: LocalEngine, parallel: Parallel, settings: TrainerSettings, base: Path, scratch: Path
+) -> Inline | Spread:
+    """A runtime whose engine is this process's, with its trainer here or, for `torchrun`, in ranks; see
+    `open_runtime`."""
+    if parallel.runtime == "inline":
+        return Inline(settings.trainer(), engine)
+    trainer = TrainerGroup(TorchrunRanks(parallel.ranks, scratch / "ranks.log"), settings)
+    return Spread(trainer, engine, [LocalServed(engine)], FromDisk(scratch / "weights", base), scratch)
+
+
+def trainer_settings(parallel: Parallel, config: Mapping[str, Any], seed: int) -> TrainerSettings:
     """A trainer's settings from the study's."""
-    if parallel is None:
-        return TrainerSettings(dict(config), OptimizerSpec(), ParallelSpec(), seed)
     shape = ParallelSpec(
-        tp=parallel["tensor"],
-        pp=parallel["pipeline"],
-        recompute=parallel["recompute"] == "full",
-        sequence_parallel=parallel["sequence_parallel"],
-        distributed_optimizer=parallel["distributed_optimizer"],
+        tp=parallel.tensor,
+        pp=parallel.pipeline,
+        recompute=parallel.recompute == "full",
+        sequence_parallel=parallel.sequence_parallel,
+        distributed_optimizer=parallel.distributed_optimizer,
+        precision=parallel.precision,
     )
-    return TrainerSettings(dict(config), OptimizerSpec(), shape, seed, parallel["micro_batch_tokens"])
+    return TrainerSettings(dict(config), OptimizerSpec(), shape, seed, parallel.micro_batch_tokens)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import internalize
+from internalize.ports import free_port
 from internalize.runtime.answers import GRACE_SECONDS, Gone, results
 from internalize.runtime.failures import WorkerLost
 from internalize.runtime.launch import ADDRESS, KEY, receive, send
@@ -178,15 +179,9 @@ def command(ranks: int, nodes: int, host: str) -> list[str]:
         raise WorkerLost(
             "the ranks cannot be spread evenly", expected=f"a multiple of {nodes} nodes", got=f"{ranks} ranks"
         )
-    meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={host}:{_free_port()}", f"--rdzv-id={secrets.token_hex(4)}"]
+    meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={host}:{free_port()}", f"--rdzv-id={secrets.token_hex(4)}"]
     spread = [f"--nnodes={nodes}", f"--nproc-per-node={ranks // nodes}"]
     return ["srun", f"--nodes={nodes}", "--ntasks-per-node=1", *torchrun, *spread, *meeting, "-m", MODULE]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 def _is_rank(pid: int) -> bool:

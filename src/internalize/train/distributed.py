@@ -2,12 +2,13 @@
 
 Invariant: what exists already is used and left alone; what was created here is destroyed when its last user
 closes. A single process needs no port and no environment variable: its store lives in memory. A rank of many is
-started by `train.launch` (or inside a Ray actor), which makes the group before the first trainer.
+started by `runtime.launch` (or inside a Ray actor), which makes the group before the first trainer.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,8 @@ from torch._C._distributed_c10d import HashStore
 
 from internalize.errors import UserError
 from internalize.train.mcore import parallel_state
+
+Precision = Literal["fp32", "bf16"]
 
 _users = 0
 _owns_group = False
@@ -31,6 +34,8 @@ class ParallelSpec:
         sequence_parallel: norms and residuals are split along the sequence inside a tensor-parallel group (CUDA and
             Transformer Engine only).
         distributed_optimizer: moments are split over data-parallel ranks (CUDA only).
+        precision: of weights and activations. With `bf16` the optimizer holds master weights and moments in float32,
+            and gradients are added up in float32.
     """
 
     tp: int = 1
@@ -38,6 +43,7 @@ class ParallelSpec:
     recompute: bool = False
     sequence_parallel: bool = False
     distributed_optimizer: bool = False
+    precision: Precision = "fp32"
 
 
 def acquire(parallel: ParallelSpec) -> None:
@@ -54,7 +60,7 @@ def acquire(parallel: ParallelSpec) -> None:
                 "a parallel trainer needs a process group",
                 expected=f"torch.distributed over a multiple of {parallel.tp * parallel.pp} processes",
                 got="one process and no group",
-                fix="start its ranks with `torchrun -m internalize.train.launch`, or use tp: 1, pp: 1",
+                fix="start its ranks with `torchrun -m internalize.runtime.launch`, or use tp: 1, pp: 1",
             )
         dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
         _owns_group = True

@@ -8,7 +8,7 @@ sharded vocabulary changes nothing here.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +26,7 @@ from internalize.train.mcore import (
     DistributedDataParallel,
     PackedSeqParams,
     gather_from_tensor_model_parallel_region,
+    get_forward_backward_func,
     vocab_parallel_cross_entropy,
 )
 from internalize.train.packing import MicroBatch
@@ -44,6 +45,28 @@ class Sums(NamedTuple):
 
 
 LossFunction = functools.partial[tuple[Tensor, Tensor, Sums]]
+
+
+def run_schedule(
+    step: Callable[..., Any], batches: Sequence[MicroBatch], model: DistributedDataParallel, forward_only: bool = False
+) -> list[Any]:
+    """Megatron's schedule over the micro-batches; what ``step``'s function reports of each, on the last stage.
+
+    Call inside ``shim.cpu_stand_ins``; every rank calls it.
+
+    Args:
+        step: takes (iterator of micro-batches, model), as ``forward_step`` bound to its first arguments.
+    """
+    reports: list[Any] = get_forward_backward_func()(
+        forward_step_func=step,
+        data_iterator=iter(batches),
+        model=[model],
+        num_microbatches=len(batches),
+        seq_length=batches[0].size,
+        micro_batch_size=1,
+        forward_only=forward_only,
+    )
+    return reports
 
 
 def forward_step(

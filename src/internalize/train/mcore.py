@@ -65,7 +65,7 @@ with _without_inductor(), warnings.catch_warnings():
     )
     from megatron.core.tensor_parallel import random as tensor_parallel_random
     from megatron.core.tensor_parallel.random import initialize_rng_tracker
-    from megatron.core.transformer.module import MegatronModule
+    from megatron.core.transformer.module import Float16Module, MegatronModule
     from megatron.core.transformer.spec_utils import ModuleSpec
     from megatron.core.transformer.transformer_config import TransformerConfig
 
@@ -75,6 +75,7 @@ __all__ = [
     "CheckpointingException",
     "DistributedDataParallel",
     "DistributedDataParallelConfig",
+    "Float16Module",
     "GPTModel",
     "MCoreSavePlanner",
     "MegatronModule",

@@ -99,6 +99,8 @@ def transformer_config(config: Mapping[str, Any], parallel: ParallelSpec) -> Tra
     """Megatron's config for a Qwen3-type config.json: RMSNorm, SwiGLU, QK norm, no biases, no dropout, no
     fused kernels.
     """
+    half = parallel.precision == "bf16"
+    dtype = torch.bfloat16 if half else torch.float32
     return TransformerConfig(
         num_layers=config["num_hidden_layers"],
         hidden_size=config["hidden_size"],
@@ -122,8 +124,9 @@ def transformer_config(config: Mapping[str, Any], parallel: ParallelSpec) -> Tra
         recompute_granularity="full" if parallel.recompute else None,
         recompute_method="uniform" if parallel.recompute else None,
         recompute_num_layers=1 if parallel.recompute else None,
-        pipeline_dtype=torch.float32,
-        params_dtype=torch.float32,
+        bf16=half,
+        pipeline_dtype=dtype,
+        params_dtype=dtype,
         # The loss comes divided by its own normaliser: sum over micro-batches and ranks, never average.
         calculate_per_token_loss=True,
         # Packs differ in length; the dispatcher is irrelevant to a dense model but the check asks for it.
@@ -144,7 +147,7 @@ def transformer_config(config: Mapping[str, Any], parallel: ParallelSpec) -> Tra
 
 
 def build_model(config: Mapping[str, Any], parallel: ParallelSpec) -> tuple[TransformerConfig, GPTModel]:
-    """This rank's part of the model, float32, initialised from torch's global generator.
+    """This rank's part of the model, initialised from torch's global generator.
 
     Call inside ``shim.cpu_stand_ins`` and after ``distributed.acquire``.
 

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from internalize.train.batch import TrainSequence
-from internalize.train.forward import forward_step
+from internalize.train.forward import forward_step, run_schedule
 from internalize.train.losses import LossSpec, normalisers
-from internalize.train.mcore import get_forward_backward_func
 from internalize.train.packing import pack
 from internalize.train.shim import cpu_stand_ins
 from internalize.train.stats import NonFiniteError, add_up
@@ -49,15 +48,7 @@ def located(
         found: list[str] = []
         with cpu_stand_ins(), _watching(trainer.model, found):
             trainer._ddp.zero_grad_buffer()
-            sums = get_forward_backward_func()(
-                forward_step_func=functools.partial(forward_step, loss, norm),
-                data_iterator=iter([batch]),
-                model=[trainer._ddp],
-                num_microbatches=1,
-                seq_length=batch.size,
-                micro_batch_size=1,
-                forward_only=False,
-            )
+            sums = run_schedule(functools.partial(forward_step, loss, norm), [batch], trainer._ddp)
         first = _first(found, add_up(sums), trainer.model)
         if first is None:
             continue

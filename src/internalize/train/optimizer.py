@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from internalize.train.mcore import (
     DistributedDataParallel,
     MegatronOptimizer,
@@ -37,7 +39,9 @@ class OptimizerSpec:
 def build_optimizer(
     spec: OptimizerSpec, model: DistributedDataParallel, distributed: bool = False
 ) -> MegatronOptimizer:
-    """Megatron's optimizer over a wrapped float32 model. Call inside ``shim.cpu_stand_ins``.
+    """Megatron's optimizer over a wrapped model. Call inside ``shim.cpu_stand_ins``.
+
+    A bf16 model (``model.config.bf16``) gets master weights in float32, held by the optimizer.
 
     Args:
         distributed: moments split over data-parallel ranks. Not on the CPU: after a load, native Adam in the
@@ -54,6 +58,8 @@ def build_optimizer(
         weight_decay=spec.weight_decay,
         clip_grad=spec.clip_grad,
         use_distributed_optimizer=distributed,
+        bf16=model.config.bf16,
+        params_dtype=model.config.params_dtype,
     )
     optimizer = get_megatron_optimizer(config, [model], use_gloo_process_groups=False)
     for group in optimizer.param_groups:
@@ -78,6 +84,16 @@ def set_learning_rate(optimizer: MegatronOptimizer, lr: float) -> None:
 def has_moments(optimizer: MegatronOptimizer) -> bool:
     """Whether a step was taken since the build or the last reset."""
     return any(inner.state for inner in inner_optimizers(optimizer))
+
+
+def fill_moments(optimizer: MegatronOptimizer) -> None:
+    """Gives every weight moments where no step was taken yet: Megatron saves master weights beside moments only. Reset
+    them before the next step.
+    """
+    for chained in getattr(optimizer, "chained_optimizers", [optimizer]):
+        chained.init_state_fn(chained.optimizer, chained.config)
+        for state in chained.optimizer.state.values():
+            state["step"] = torch.ones(())
 
 
 def reset_moments(optimizer: MegatronOptimizer) -> None:

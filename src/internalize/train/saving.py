@@ -105,7 +105,7 @@ def load(state: dict[str, Any], folder: Path) -> dict[str, Any]:
             where=str(folder),
             expected="every tensor of the model and, where asked for, of its optimizer",
             got=str(error).strip().splitlines()[-1][:300],
-            fix="rerun the step that wrote it, or load without the optimizer",
+            fix="rerun the step that wrote it",
         ) from error
     return loaded
 

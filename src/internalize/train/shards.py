@@ -92,7 +92,8 @@ def whole_tensors(model: GPTModel, config: Mapping[str, Any], mine: bool = False
         elif mine:
             continue
         else:
-            tensor = torch.empty(_shape(entry), device=next(iter(parameters.values())).device)
+            like = next(iter(parameters.values()))
+            tensor = torch.empty(_shape(entry), dtype=like.dtype, device=like.device)
         if stages > 1 and not mine:
             group = parallel_state.get_pipeline_model_parallel_group()
             dist.broadcast(tensor, dist.get_global_rank(group, owner), group)

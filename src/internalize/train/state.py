@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from internalize.errors import UserError
+from internalize.train.distributed import Precision
 from internalize.train.optimizer import OptimizerSpec
 
 
@@ -21,18 +22,27 @@ class CheckpointMismatchError(UserError):
     title = "checkpoint mismatch"
 
 
-def settings(model_config: Mapping[str, Any], optimizer: OptimizerSpec) -> dict[str, Any]:
+def settings(model_config: Mapping[str, Any], optimizer: OptimizerSpec, precision: Precision) -> dict[str, Any]:
     """The part of ``args`` in ``common.pt`` that must agree; the learning rate may differ, it comes with each
-    step.
+    step, and fp32 is not said.
     """
+    kept = {key: value for key, value in asdict(optimizer).items() if key != "lr"}
     return {
         "model_config": plain(model_config),
-        "optimizer": plain({key: value for key, value in asdict(optimizer).items() if key != "lr"}),
+        "optimizer": plain(kept | ({"precision": precision} if precision != "fp32" else {})),
     }
 
 
-def refuse_other(folder: Path, saved: Mapping[str, Any], mine: Mapping[str, Any], with_optimizer: bool = True) -> None:
+def holds_optimizer(args: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint holds optimizer state: moments, or the master weights of a bf16 model."""
+    return bool(args.get("has_moments")) or (args.get("optimizer") or {}).get("precision") == "bf16"
+
+
+def refuse_other(folder: Path, saved: Mapping[str, Any], mine: Mapping[str, Any], with_optimizer: bool) -> None:
     """Compares the ``settings`` of a checkpoint with a trainer's.
+
+    Args:
+        with_optimizer: the optimizer's too: the checkpoint holds its state.
 
     Raises:
         CheckpointMismatchError: names the first key that differs.
@@ -46,8 +56,7 @@ def refuse_other(folder: Path, saved: Mapping[str, Any], mine: Mapping[str, Any]
                     where=f"{folder}: {part}.{key}",
                     expected=repr(ours.get(key)),
                     got=repr(theirs.get(key)),
-                    fix="load it with the settings that it was trained with"
-                    + (", or without its optimizer" if part == "optimizer" else ""),
+                    fix="load it with the settings that it was trained with",
                 )
 
 

@@ -21,31 +21,33 @@ import torch
 from torch import Tensor
 
 from internalize.checkpoints import hf_names
-from internalize.checkpoints.torch_dist import load_common
+from internalize.checkpoints.torch_dist import VERSION, load_common
 from internalize.train import distributed, saving, shards
 from internalize.train.batch import TrainSequence
 from internalize.train.distributed import ParallelSpec
-from internalize.train.forward import forward_step
+from internalize.train.forward import forward_step, run_schedule
+from internalize.train.logprobs import token_logprobs
 from internalize.train.losses import LossSpec, normalisers
 from internalize.train.mcore import (
     DistributedDataParallel,
     DistributedDataParallelConfig,
+    Float16Module,
     ShardedObject,
     finalize_model_grads,
-    get_forward_backward_func,
     parallel_state,
 )
 from internalize.train.model import build_model
 from internalize.train.optimizer import (
     OptimizerSpec,
     build_optimizer,
+    fill_moments,
     has_moments,
     reset_moments,
     set_learning_rate,
 )
 from internalize.train.packing import idle, pack
 from internalize.train.shim import cpu_stand_ins, use_cpu_rng_tracker
-from internalize.train.state import CheckpointMismatchError, refuse_other, settings
+from internalize.train.state import CheckpointMismatchError, holds_optimizer, refuse_other, settings
 from internalize.train.stats import NonFiniteError, StepStats, add_up, counts, refuse_non_finite, severity, step_stats
 
 __all__ = [
@@ -58,8 +60,6 @@ __all__ = [
     "TrainSequence",
     "Trainer",
 ]
-
-CHECKPOINT_VERSION = 3.0  # Megatron's name for "per-layer names as in megatron-core"
 
 
 class Trainer:
@@ -101,7 +101,8 @@ class Trainer:
                 config, self.model = build_model(self.model_config, self.parallel)
                 split = self.parallel.distributed_optimizer
                 ddp_config = DistributedDataParallelConfig(grad_reduce_in_fp32=True, use_distributed_optimizer=split)
-                self._ddp = DistributedDataParallel(config, ddp_config, self.model)
+                wrapped = Float16Module(config, self.model) if config.bf16 else self.model
+                self._ddp = DistributedDataParallel(config, ddp_config, wrapped)
                 self.optimizer = build_optimizer(self.optimizer_spec, self._ddp, split)
             config.no_sync_func = self._ddp.no_sync
             config.finalize_model_grads_func = finalize_model_grads
@@ -137,7 +138,8 @@ class Trainer:
         self.steps = 0
 
     def export_hf(self) -> dict[str, Tensor]:
-        """The weights as an HF state dict of own copies, float32; whole on every rank, so all ranks call it."""
+        """The weights as an HF state dict of own copies, in the type that is trained in; whole on every rank, so all
+        ranks call it."""
         tensors = {entry.module: tensor for entry, tensor in shards.whole_tensors(self.model, self.model_config)}
         return hf_names.from_megatron(tensors, self.model_config)
 
@@ -187,16 +189,7 @@ class Trainer:
         with cpu_stand_ins(), self._own_rng():
             self._ddp.zero_grad_buffer()
             self.optimizer.zero_grad()
-            sums = get_forward_backward_func()(
-                forward_step_func=functools.partial(forward_step, loss, norm),
-                data_iterator=iter(batches),
-                model=[self._ddp],
-                num_microbatches=len(batches),
-                seq_length=batches[0].size,
-                micro_batch_size=1,
-                forward_only=False,
-            )
-            totals = add_up(sums)
+            totals = add_up(run_schedule(functools.partial(forward_step, loss, norm), batches, self._ddp))
             buffers = [buffer.grad_data for buffer in self._ddp.buffers]
             with shards.together(severity):
                 refuse_non_finite(totals, buffers, shards.global_parameters(self.model), self.steps + 1)
@@ -207,6 +200,10 @@ class Trainer:
         *sums_of_all, tokens, policy = shards.add_over_ranks([*totals.values(), *counted])
         totals = dict(zip(totals, sums_of_all, strict=True))
         return step_stats(totals, float(grad_norm), int(tokens), int(policy))
+
+    def logprobs(self, sequences: Sequence[Sequence[int]], temperature: float = 1.0) -> list[list[float]]:
+        """See `logprobs.token_logprobs`."""
+        return token_logprobs(self._ddp, sequences, temperature, self.max_tokens)
 
     # Checkpoints
 
@@ -221,49 +218,59 @@ class Trainer:
             UserError: the file system refused a write.
         """
         with cpu_stand_ins(), shards.together():  # all parts are durable when any rank returns
-            saving.save(self._state(iteration, has_moments(self.optimizer)), folder)
+            moments, masters = has_moments(self.optimizer), self.parallel.precision == "bf16"
+            if masters and not moments:
+                fill_moments(self.optimizer)
+            saving.save(self._state(iteration, moments, masters), folder)
+            if not moments:
+                self.reset_optimizer()
 
-    def load(self, folder: Path, with_optimizer: bool = True) -> int:
+    def load(self, folder: Path) -> int:
         """Restores what ``save`` wrote; returns its iteration.
+
+        A checkpoint without optimizer state (a converted model) gives its weights alone, whatever type they have.
 
         Args:
             folder: an ``iter_*`` folder.
-            with_optimizer: False takes the weights only and starts with fresh moments (a phase boundary).
 
         Raises:
             MissingPayload, CorruptPayload: the folder is incomplete or damaged.
-            CheckpointMismatchError: it belongs to another model config or other optimizer settings; names the
+            CheckpointMismatchError: it belongs to another model config or to other optimizer settings; names the
                 key.
         """
         common = load_common(folder)
         args = common.get("args", {})
-        refuse_other(folder, args, settings(self.model_config, self.optimizer_spec), with_optimizer)
-        moments = with_optimizer and bool(args.get("has_moments"))
+        moments, optimizer = bool(args.get("has_moments")), holds_optimizer(args)
+        refuse_other(folder, args, self._settings(), optimizer)
         sizes = (args.get("pipeline_model_parallel_size"), args.get("tensor_model_parallel_size"))
         with cpu_stand_ins():
-            wanted = self._state(0, moments, loading=True)
+            wanted = self._state(0, moments, optimizer, loading=True)
             if sizes != (self.parallel.pp, self.parallel.tp):
                 del wanted["rng_state"]  # one generator a rank of another shape; nothing draws from it: dropout is 0
             state = saving.load(wanted, folder)
             self.model.load_state_dict(state["model"], strict=True)
-            if moments:
+            if optimizer:
                 self.optimizer.load_state_dict(state["optimizer"])
             else:
+                self.optimizer.reload_model_params()
+            if not moments:
                 self.reset_optimizer()
-            self.optimizer.reload_model_params()
         if "rng_state" in state:
             self._rng = state["rng_state"]["torch_rng_state"]
         self._lr = float(args["lr"])
         self.steps = int(args["steps"])
         return int(common["iteration"])
 
-    def _state(self, iteration: int, moments: bool, loading: bool = False) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
+        return settings(self.model_config, self.optimizer_spec, self.parallel.precision)
+
+    def _state(self, iteration: int, moments: bool, masters: bool = False, loading: bool = False) -> dict[str, Any]:
         model = self.model.sharded_state_dict()
         tp_rank = parallel_state.get_tensor_model_parallel_rank()
         pp_rank = parallel_state.get_pipeline_model_parallel_rank()
         state: dict[str, Any] = {
             "args": {
-                **settings(self.model_config, self.optimizer_spec),
+                **self._settings(),
                 "tensor_model_parallel_size": self.parallel.tp,
                 "pipeline_model_parallel_size": self.parallel.pp,
                 "seed": self.seed,
@@ -271,7 +278,7 @@ class Trainer:
                 "lr": self._lr,
                 "has_moments": moments,
             },
-            "checkpoint_version": CHECKPOINT_VERSION,
+            "checkpoint_version": VERSION,
             "iteration": iteration,
             "model": model,
             "rng_state": ShardedObject(
@@ -282,7 +289,7 @@ class Trainer:
                 replica_id=parallel_state.get_data_parallel_rank(with_context_parallel=True),
             ),
         }
-        if moments:
+        if moments or masters:
             state["optimizer"] = self.optimizer.sharded_state_dict(model, is_loading=loading, **self._sharding())
         return state
 

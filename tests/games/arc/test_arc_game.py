@@ -16,7 +16,7 @@ from internalize.games import make_game
 from internalize.games.arc import place
 from internalize.games.arc.game import ArcGame, ArcState
 from internalize.games.arc.ringdip import Box, RingDip
-from internalize.games.arc.text import parse, run_length
+from internalize.games.arc.text import run_length
 from internalize.games.protocol import Action
 from internalize.games.session import GameSession
 
@@ -140,10 +140,22 @@ def test_nothing_is_printed_to_standard_output(game: ArcGame, capsys: pytest.Cap
     assert "a game that talks" in error
 
 
+def _rows(text: str) -> dict[int, tuple[int, ...]]:
+    """Row number -> colours, read back from the text."""
+    rows: dict[int, tuple[int, ...]] = {}
+    for line in text.splitlines():
+        where, _, runs = line.partition(": ")
+        first, _, last = where.partition("-")
+        pairs = [run.split("x") for run in runs.split()]
+        row = tuple(int(colour) for colour, count in pairs for _ in range(int(count)))
+        rows |= dict.fromkeys(range(int(first), int(last or first) + 1), row)
+    return rows
+
+
 def test_the_text_says_the_whole_frame_without_counters(game: ArcGame) -> None:
     state = game.start(2, 0)
     text = run_length(state.frame, game.hud_rows)
-    rows = parse(text)
+    rows = _rows(text)
     assert rows == {y: row for y, row in enumerate(game.frame(state)) if y != 63}
     assert game.observe(state) == f"level 2, 19 acts left\n{text}"
     same = play(game, state, ["up"])

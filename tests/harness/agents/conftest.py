@@ -39,10 +39,9 @@ def base(repository: Path, game: Game) -> Any:
 
 
 @pytest.fixture
-def make(game: Game, tmp_path: Path) -> Callable[..., CliHarness]:
+def make(game: Game) -> Callable[..., CliHarness]:
     def make(agent: Any, engine: Any, template: Template, **more: Any) -> CliHarness:
         sampling = SamplingParams(more.pop("temperature", 0.0), 32, (template.stop_id,))
-        folder = tmp_path / "episodes"
-        return CliHarness(agent, engine, game, template, sampling, folder=folder, seconds=120.0, **more)
+        return CliHarness(agent, engine, game, template, sampling, seconds=120.0, **more)
 
     return make

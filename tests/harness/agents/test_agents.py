@@ -50,7 +50,7 @@ def test_the_same_episodes_as_in_process(
     harness = make(agent, engine, template, temperature=temperature)
     key = ("agents", 1)
     expected = InProcess(engine, game, template, harness.sampling).play(PLANS, seed_key=key, knowledge=knowledge)
-    episodes = harness.play(PLANS, seed_key=key, knowledge=knowledge)
+    episodes = harness.play(PLANS, seed_key=key, knowledge=knowledge, record=tmp_path / "episodes")
     assert [episode.reason for episode in episodes] == [None] * len(PLANS)
     for mine, theirs in zip(episodes, expected, strict=True):
         assert mine.prefix_extending
@@ -192,7 +192,7 @@ def test_the_agent_is_killed(
         return done
 
     engine.generate = deadly
-    (episode,) = make(agent, engine, template).play(PLANS[:1], seed_key=("x",))
+    (episode,) = make(agent, engine, template).play(PLANS[:1], seed_key=("x",), record=tmp_path / "episodes")
     assert episode.reason == validity.AGENT_KILLED
     with pytest.raises(ProcessLookupError):
         os.killpg(groups[0], 0)

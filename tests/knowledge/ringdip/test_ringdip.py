@@ -12,7 +12,7 @@ from toolkit_here import need_engine
 from internalize.games.arc.engine import game_class
 from internalize.games.arc.game import ArcGame
 from internalize.games.arc.ringdip import RingDip
-from internalize.knowledge.atoms import Atom, Origin, Provenance, merge
+from internalize.knowledge.atoms import Atom, Provenance, merge
 from internalize.knowledge.recall import Recaller
 from internalize.knowledge.ringdip import RingDipLexicon
 from internalize.knowledge.stage import Tested
@@ -53,7 +53,7 @@ def tested(game: ArcGame, lexicon: RingDipLexicon) -> tuple[list[Atom], Tested]:
     verifier = Verifier(game, trials=6, min_counted=2)  # few, for time
     families = {family.name: family for family in lexicon.composites()}
     run = Tested(verifier, families, lambda _: None)
-    watched = Provenance(origins=[Origin(origin="exploration")])
+    watched = Provenance.of("exploration")
     steps = lexicon.sweep(verifier.bench)
     seen = merge([families[name].atom(terms, watched) for step in steps for name, terms in lexicon.notice(step)])
     first = run.run(seen, "seen")

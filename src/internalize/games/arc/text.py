@@ -1,6 +1,6 @@
 """Frames as text that a language model reads.
 
-Invariant: the text says the whole frame, HUD rows aside, and `parse` gives it back.
+Invariant: the text says the whole frame, HUD rows aside.
 """
 
 from __future__ import annotations
@@ -30,18 +30,3 @@ def run_length(frame: bytes, hud_rows: Collection[int] = ()) -> str:
         runs = [(colour, len(list(cells))) for colour, cells in groupby(row)]
         lines.append(f"{where}: {' '.join(f'{colour}x{count}' for colour, count in runs)}")
     return "\n".join(lines)
-
-
-def parse(text: str) -> dict[int, tuple[int, ...]]:
-    """Rows by number: the inverse of `run_length`."""
-    rows: dict[int, tuple[int, ...]] = {}
-    for line in text.splitlines():
-        where, _, runs = line.partition(": ")
-        first, _, last = where.partition("-")
-        row: list[int] = []
-        for run in runs.split():
-            colour, _, count = run.partition("x")
-            row += [int(colour)] * int(count)
-        for y in range(int(first), int(last or first) + 1):
-            rows[y] = tuple(row)
-    return rows

@@ -11,7 +11,7 @@ from itertools import permutations
 from internalize.games.dipwheel.rules import COLOURS, REGIONS
 from internalize.games.dipwheel.state import HALVES, REGION_CELLS
 from internalize.games.protocol import Game
-from internalize.knowledge.atoms import Atom, Origin, Provenance, Recall, Wording
+from internalize.knowledge.atoms import Atom, Provenance, Recall, Wording
 from internalize.knowledge.bench import Bench
 from internalize.knowledge.dipwheel.families import BLANK, CANVAS, CLEAR, DipwheelFamilies
 from internalize.knowledge.dipwheel.forms import claims, forms
@@ -113,7 +113,7 @@ class DipwheelLexicon:
                     "region2": second.terms["region"],
                     "colour2": two.terms["colour"],
                 }
-                atoms.append(layers.atom(terms, _composed([first, second, one, two])))
+                atoms.append(layers.atom(terms, Provenance.of("composition", parents=[first, second, one, two])))
         for wipe in wipes:
             for half in halves:
                 for paint in paints:
@@ -123,7 +123,7 @@ class DipwheelLexicon:
                         "last": wipe.terms["station"],
                         "leaves": BLANK,
                     }
-                    atoms.append(undo.atom(terms, _composed([wipe, half, paint])))
+                    atoms.append(undo.atom(terms, Provenance.of("composition", parents=[wipe, half, paint])))
         return atoms
 
     def forms(self, atom: Atom) -> Sequence[Recall]:
@@ -131,7 +131,3 @@ class DipwheelLexicon:
 
     def claims(self, atom: Atom) -> Sequence[tuple[Wording, str]]:
         return claims(atom)
-
-
-def _composed(parents: Sequence[Atom]) -> Provenance:
-    return Provenance(origins=[Origin(origin="composition")], parents=[atom.id for atom in parents])

@@ -12,7 +12,7 @@ from itertools import product
 from internalize.games.arc.game import ArcGame
 from internalize.games.arc.ringdip import ARROWS, DIP, RingDip
 from internalize.games.protocol import Game
-from internalize.knowledge.atoms import Atom, Origin, Provenance, Recall, Wording
+from internalize.knowledge.atoms import Atom, Provenance, Recall, Wording
 from internalize.knowledge.bench import Bench
 from internalize.knowledge.families import Family, Step, Terms
 from internalize.knowledge.ringdip.families import CANVAS, EVERY, PAINT, SMALL, STATION, TARGET, RingDipFamilies
@@ -140,8 +140,7 @@ class RingDipLexicon:
         for level, probes in self._starts.items():
             for paint in probes["swatches"]:
                 terms = {"level": level, "paint": paint, "cells": probes[TARGET].count(paint)}
-                origin = Origin(origin="exploration", detail=f"start of level {level}")
-                atoms.append(made.cells.atom(terms, Provenance(origins=[origin])))
+                atoms.append(made.cells.atom(terms, Provenance.of("exploration", f"start of level {level}")))
         return atoms
 
     def forms(self, atom: Atom) -> Sequence[Recall]:
@@ -152,4 +151,4 @@ class RingDipLexicon:
 
 
 def _from(*parents: Atom) -> Provenance:
-    return Provenance(origins=[Origin(origin="composition")], parents=[atom.id for atom in parents])
+    return Provenance.of("composition", parents=parents)

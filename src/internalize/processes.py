@@ -1,4 +1,5 @@
-"""Processes that are ours: found again by pid and start time, ended one by one, never by name.
+"""Processes that are ours: found again by pid and start time, ended one by one, never by name; and helpers that end
+with their parent.
 
 Invariant: a pid that has been given to another process since is not ours any more and is never signalled.
 """
@@ -47,7 +48,8 @@ class Process:
     @property
     def alive(self) -> bool:
         """Does it still run?"""
-        return Process.of(self.pid) == self
+        now = Process.of(self.pid)
+        return now is not None and now.started == self.started
 
     def send(self, number: int) -> None:
         """Sends a signal, if it still runs."""
@@ -83,10 +85,18 @@ def with_environment(*needed: str) -> list[Process]:
     return found
 
 
-def die_with_parent(number: int = signal.SIGTERM) -> None:
-    """From now on the kernel sends this process the signal when its parent ends (Linux)."""
-    parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+def die_with_parent(number: int = signal.SIGTERM, parent: int | None = None) -> None:
+    """From now on the kernel sends this process the signal when its parent ends (Linux; elsewhere nothing happens).
+
+    Args:
+        parent: the pid of the parent, as the parent itself told it; without it, a parent that ended before this call
+            is not missed.
+    """
+    parent = parent or os.getppid()
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+    except (OSError, AttributeError):
+        return
     if os.getppid() != parent:  # it ended in between
         os.kill(os.getpid(), number)
 
