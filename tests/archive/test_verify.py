@@ -260,6 +260,9 @@ def test_published_weights_lead_back_to_the_knowledge(archive: Path) -> None:
     models = archive.with_name("models")
     assert verify(archive, 1, models=models) == []
     (model,) = models.iterdir()
+    card = (model / "README.md").read_text()
+    assert "after iteration 1: 1 SFT step, 1 RL step." in card
+    assert re.search(r"mean shaped return [+-]\d\.\d{3}, \d/4 episodes cleared \(95 %: \d+% to \d+%\)", card)
     weights = model / "model-00001-of-00001.safetensors"
     weights.unlink()
     weights.write_bytes(b"other")

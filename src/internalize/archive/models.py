@@ -17,6 +17,7 @@ from internalize.archive.inventory import Model, models
 from internalize.archive.layout import README
 from internalize.archive.manifest import Manifest, entry, write_manifests
 from internalize.files import link, sha256_file, write_text
+from internalize.proportion import wilson
 from internalize.receipts import Receipt
 from internalize.store import Store
 
@@ -72,7 +73,8 @@ def model_card(spec: Mapping[str, Any], model: Model, row: Mapping[str, Any]) ->
     if base.get("repo"):
         front["base_model"] = base["repo"]
     phases = arm["phases"][: model.step + 1]
-    done = [f"{phases.count(word)} {name}" for word, name in NAMES.items() if word in phases]
+    counted = {name: phases.count(word) for word, name in NAMES.items() if word in phases}
+    done = [f"{count} {name} step{'s' if count > 1 else ''}" for name, count in counted.items()]
     text = [
         f"---\n{yaml.safe_dump(front, sort_keys=False, allow_unicode=True)}---\n",
         f"# {model.repository}\n",
@@ -82,9 +84,10 @@ def model_card(spec: Mapping[str, Any], model: Model, row: Mapping[str, Any]) ->
         f"- {'SFT only: no RL has touched it' if row.get('sft_only') else 'RL has trained it'}",
     ]
     if row.get("return_mean") is not None:
+        low, high = wilson(row["clears"], row["episodes"])
         text.append(
             f"- in the eval of this iteration: mean shaped return {row['return_mean']:+.3f}, "
-            f"{row['clears']}/{row['episodes']} episodes cleared"
+            f"{row['clears']}/{row['episodes']} episodes cleared (95 %: {low:.0%} to {high:.0%})"
         )
     if row.get("nll_trained") is not None:
         text.append(f"- NLL a token of the trained facts: {row['nll_trained']:.4g}")
@@ -100,4 +103,4 @@ def model_card(spec: Mapping[str, Any], model: Model, row: Mapping[str, Any]) ->
     return "\n".join(part for part in text if part)
 
 
-NAMES = {"sft": "SFT steps", "rl": "RL steps", "joint": "joint steps"}
+NAMES = {"sft": "SFT", "rl": "RL", "joint": "joint"}
