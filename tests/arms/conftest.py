@@ -53,6 +53,7 @@ def prepare(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Calla
         "rows.labelled={type: softlabel, episodes: 8}",
         "arms.soft={rows: labelled, steps: 2}",
         "arms.both={rows: teacher_turns, steps: 2, schedule: {type: sft_joint, fraction: 0.5}}",
+        "arms.both.parallel={precision: bf16, micro_batch_tokens: 700}",
     )
     plan = Plan(load_study(repository / STUDY, set=settings), repository)
 

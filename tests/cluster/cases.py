@@ -1,4 +1,4 @@
-"""A study whose last job, a segment of one arm, runs on the Slurm sandbox while a test does something to it.
+"""A study whose last jobs, the segments of one arm, run on the Slurm sandbox while a test does something to them.
 
 A process is caught in the middle of a step by SIGSTOP: what must happen to a running job then takes as long as it
 takes, whatever the machine's load.
@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,15 +27,24 @@ from internalize.files import sha256_file
 from internalize.processes import Process
 
 STEPS = 6
-SETTINGS = ["study=config/mini.yaml", "arms=recite", f"set=arms.recite.steps={STEPS}"]
-SEGMENT = f"results/receipts/arms/recite/seed0/steps0000-{STEPS - 1:04d}/step{STEPS - 1:04d}.json"
-PATIENCE = 600.0
+SETTINGS = ("study=config/mini.yaml", "arms=recite", f"set=arms.recite.steps={STEPS}")
+
+
+def segment(first: int, last: int) -> str:
+    """The receipt of a segment of the arm."""
+    return f"results/receipts/arms/recite/seed0/steps{first:04d}-{last:04d}/step{last:04d}.json"
+
+
+SEGMENT = segment(0, STEPS - 1)
+ENDED = ("FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "COMPLETED")
+"""States of jobs that will not run any more."""
+PATIENCE = 1200.0
 """Seconds; what a test waits for takes far less, but the machine may be busy."""
 
 
 @dataclass
 class Case:
-    """One working directory, one segment to run."""
+    """One working directory, one arm to run."""
 
     box: Sandbox
     reference: Bench
@@ -43,18 +52,20 @@ class Case:
     work: Path
     profile: Path
     site: Path
+    target: str = SEGMENT
+    settings: Sequence[str] = SETTINGS
     runs: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     # Running
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Starts Snakemake on the segment, in the background."""
+        """Starts Snakemake on the target, in the background."""
         command = [
             *("env", "--default-signal=INT"),  # a shell that put pytest into the background has it ignored
-            *(sys.executable, "-m", "snakemake", SEGMENT, "-s", str(self.reference.checkout / "Snakefile")),
+            *(sys.executable, "-m", "snakemake", self.target, "-s", str(self.reference.checkout / "Snakefile")),
             *("--profile", str(self.profile), "--configfile", str(self.site), "--directory", str(self.work)),
             *("--jobs", "2", "--latency-wait", "10", "--slurm-status-command", "squeue"),
-            *("--slurm-init-seconds-before-status-checks", "1", *arguments, "--config", *SETTINGS),
+            *("--slurm-init-seconds-before-status-checks", "1", *arguments, "--config", *self.settings),
         ]
         with (self.work / "snakemake.log").open("ab") as log:
             run = subprocess.Popen(command, cwd=self.work, env=self.environment(), stdout=log, stderr=log)
@@ -122,7 +133,7 @@ class Case:
     # Catching a step
 
     def catch(self, after: int = 1) -> Process:
-        """Stops the segment's process inside the first step that it is caught in after `after` committed ones."""
+        """Stops the segment's process inside the first step that it is caught in once `after` steps are committed."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             for partial in self.work.glob("store/step/*.partial"):
@@ -150,37 +161,42 @@ class Case:
     def check(self, before: dict[str, tuple[int, str]]) -> None:
         """All that was committed `before` the fault is untouched, and the result is that of the undisturbed run."""
         now = self.committed()
-        assert before
         assert {name: now.get(name) for name in before} == before, "a committed step was computed again"
         assert not list(self.work.glob("store/step/*.replaced-*")), "two writers made different bytes"
-        folder = Path(SEGMENT).parent
         for step in range(STEPS):
-            name = folder / f"step{step:04d}.json"
-            assert (self.work / name).read_bytes() == (self.reference.work / name).read_bytes(), name
-            receipt = json.loads((self.work / name).read_text())
+            name = f"step{step:04d}.json"
+            (path,) = self.work.glob(f"results/receipts/arms/recite/seed0/*/{name}")
+            assert path.read_bytes() == (self.reference.work / SEGMENT).with_name(name).read_bytes(), name
+            receipt = json.loads(path.read_text())
             for file in receipt["files"]:
                 assert sha256_file(self.work / "store" / receipt["entry"] / file["path"]) == file["sha256"]
         assert len(now) == STEPS
 
 
-def prepare(box: Sandbox, reference: Bench, work: Path, node: str, **site: object) -> Case:
-    """A case with all but the arm's steps done, its GPU jobs kept to some nodes.
+def prepare(box: Sandbox, reference: Bench, work: Path, node: str = "", **site: object) -> Case:
+    """A case with all but the arm's steps done.
 
     Args:
         box: the sandbox.
         reference: the finished study.
         work: a new folder.
-        node: nodes that its jobs may run on, as for `--nodelist`, or `-node1,node2` for all but these.
+        node: nodes that its GPU jobs may run on, as for `--nodelist`; `-node1,node2`: all but these; empty: all.
         site: further keys of the site file.
     """
+    all_but_the_arm(reference, work)
+    settings = yaml.safe_load(box.site.read_text())["site"]
+    if node:
+        settings["gpu"]["extra"] = f"--exclude={node[1:]}" if node.startswith("-") else f"--nodelist={node}"
+    (work / "site.yaml").write_text(yaml.safe_dump({"site": settings | site}))
+    profile = work / "profile"
+    shutil.copytree(reference.checkout / "profiles" / "slurm", profile)
+    return Case(box, reference, work.resolve(), profile, work / "site.yaml")
+
+
+def all_but_the_arm(reference: Bench, work: Path) -> None:
+    """A copy of the finished study without the arm's steps and what was made from them."""
     work.mkdir()
     shutil.copytree(reference.work / "results", work / "results", ignore=shutil.ignore_patterns("arms", "evals"))
     shutil.copytree(reference.work / ".snakemake", work / ".snakemake", ignore=shutil.ignore_patterns("log", "locks"))
     ours = shutil.ignore_patterns("step", "leases")
     shutil.copytree(reference.work / "store", work / "store", ignore=ours, copy_function=os.link)
-    settings = yaml.safe_load(box.site.read_text())["site"]
-    settings["gpu"]["extra"] = f"--exclude={node[1:]}" if node.startswith("-") else f"--nodelist={node}"
-    (work / "site.yaml").write_text(yaml.safe_dump({"site": settings | site}))
-    profile = work / "profile"
-    shutil.copytree(reference.checkout / "profiles" / "slurm", profile)
-    return Case(box, reference, work.resolve(), profile, work / "site.yaml")

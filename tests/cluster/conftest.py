@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,10 +42,17 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="session")
 def undisturbed(repository: Path, tmp_path_factory: pytest.TempPathFactory, box: Sandbox) -> Bench:
-    """The small study, run on this machine to its end without any fault: what every run on the cluster must equal."""
-    root = tmp_path_factory.mktemp("undisturbed")
-    check_out(repository, root / "checkout")
-    (root / "work").mkdir()
+    """The small study, run on this machine to its end without any fault: what every run on the cluster must equal.
+    Under xdist one worker runs it for all. Read-only."""
+    root = tmp_path_factory.getbasetemp()
+    root = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "undisturbed"
     bench = Bench(root / "checkout", root / "work")
-    bench.run(arms=None, config=tuple(SETTINGS))
+    root.mkdir(exist_ok=True)
+    with (root / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (root / "done").exists():
+            check_out(repository, bench.checkout)
+            bench.work.mkdir()
+            bench.run(arms=None, config=SETTINGS)
+            (root / "done").touch()
     return bench

@@ -251,7 +251,7 @@ def probed(site: Site, folder: Path) -> dict[str, Finding]:
 def test_a_fault_on_the_nodes(
     code: str, checks: list[str], patient: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "PATIENCE", 10.0)
+    monkeypatch.setattr(probe, "PATIENCE", 30.0)  # the port that nobody reaches is waited for so long
     # every Python process on the nodes imports this first
     (tmp_path / "planted").mkdir()
     (tmp_path / "planted/sitecustomize.py").write_text(code)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from internalize.cluster import sandbox
 from internalize.cluster.sandbox import MARK, Sandbox
 from internalize.cluster.sandbox_conf import Shape
 from internalize.errors import UserError
@@ -33,7 +35,7 @@ def test_two_jobs_share_a_node_but_no_gpu(box: Sandbox) -> None:
     asked = ["srun", "--nodelist=node1", "--gres=gpu:gh200:2", "--cpus-per-task=4", "--time=2", "sh", "-c"]
     command = [str(box.bin / asked[0]), *asked[1:], "echo $CUDA_VISIBLE_DEVICES; sleep 1"]
     jobs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    seen = [re.findall(r"\d", job.communicate(timeout=60)[0]) for job in jobs]
+    seen = [re.findall(r"\d", job.communicate(timeout=300)[0]) for job in jobs]
     assert sorted(gpu for gpus in seen for gpu in gpus) == ["0", "1", "2", "3"]
 
 
@@ -43,7 +45,7 @@ def test_stopping_leaves_other_processes_alone(tmp_path: Path, box: Sandbox) -> 
     try:
         other.start()
         job = other.run("sbatch", "--parsable", "--time=5", f"--output={tmp_path}/out", "--wrap", "sleep 300").strip()
-        other.wait(lambda: "R" in other.run("squeue", "-h", "-j", job, "-o", "%t"), 20, "the job does not start")
+        other.wait(lambda: "R" in other.run("squeue", "-h", "-j", job, "-o", "%t"), 300, "the job does not start")
         other.stop()
         assert with_environment(f"{MARK}={other.folder}") == []
         assert bystander.poll() is None
@@ -78,6 +80,26 @@ def test_it_needs_no_root(tmp_path_factory: pytest.TempPathFactory, box: Sandbox
     finally:
         Sandbox(folder / "b").stop()
         shutil.rmtree(folder)
+
+
+def test_it_starts_although_a_port_is_taken(tmp_path: Path, box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    draws, free = [], sandbox._free_ports
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+
+        def ports(count: int) -> list[int]:
+            draws.append(free(count))
+            return [other.getsockname()[1], *draws[-1][1:]] if len(draws) == 1 else draws[-1]
+
+        monkeypatch.setattr(sandbox, "_free_ports", ports)
+        one = Sandbox(tmp_path / "c", Shape(nodes=1))
+        try:
+            one.start()
+            assert one.idle()
+        finally:
+            one.stop()
+    assert len(draws) == 2
 
 
 def test_a_long_path_is_refused(tmp_path: Path, box: Sandbox) -> None:

@@ -61,5 +61,5 @@ def test_the_whole_study_on_the_cluster_equals_the_local_run(box: Sandbox, undis
         [*command, "--dry-run", "--config", *SETTINGS], cwd=work, env=case.environment(), capture_output=True, text=True
     )
     assert "Nothing to be done" in again.stdout + again.stderr
-    local = undisturbed.planned("--directory", str(work), arms=None, config=tuple(SETTINGS))
+    local = undisturbed.planned("--directory", str(work), arms=None, config=SETTINGS)
     assert local == set(), "what the cluster has made is finished for a laptop too"

@@ -49,12 +49,12 @@ def test_the_same_episode_as_in_process(
     run: Any, game: Game, template: Template, random_engine: Any, tmp_path: Path
 ) -> None:
     """Sampled, so with every kind of reply: same tokens, acts, outcomes, records; only the cache may differ."""
-    plans = [EpisodePlan(f"e{i}", 1 + i % 4, 1000 + i, i, 0) for i in range(3)]
+    plans = [EpisodePlan(f"e{i}", level, 1000 + i, i, 0) for i, level in enumerate((1, 4))]
     sampling = SamplingParams(0.0, 8, (template.stop_id,))
     facts = ["left@N", "trap@NE", "top@SE", "blue@a"]
     expected = play(random_engine(), game, template, plans, sampling=sampling, seed_key=("test",), knowledge=facts)
     episodes = run(plans=plans, knowledge=facts, engine=random_engine())
-    assert [episode.reason for episode in episodes] == [None] * 3
+    assert [episode.reason for episode in episodes] == [None, None]
     for mine, theirs in zip(episodes, expected, strict=True):
         for ours, call in zip(mine.calls, theirs.calls, strict=True):
             assert ours.logprobs == pytest.approx(call.logprobs, abs=1e-4)
@@ -125,9 +125,13 @@ def test_another_first_request(run: Any) -> None:
 
 
 def test_the_time_limit_ends_the_whole_group(run: Any, tmp_path: Path) -> None:
-    (episode,) = run("hangs", seconds=6.0)
+    for seconds in (4.0, 16.0, 64.0):  # on a busy machine it takes an agent a while to come as far as that
+        (episode,) = run("hangs", [EpisodePlan(f"e{seconds:g}", 4, 1000, 0, 0)], seconds=seconds)
+        said = (tmp_path / "episodes" / episode.plan.id / "transcript.jsonl").read_text().splitlines()
+        if said and "child" in said[-1]:
+            break
     assert episode.reason == validity.TIMEOUT
-    last = json.loads((tmp_path / "episodes/e0/transcript.jsonl").read_text().splitlines()[-1])
+    last = json.loads(said[-1])
     for pid in last.values():
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

@@ -13,6 +13,7 @@ import pytest
 from internalize.errors import StudyError, UserError
 from internalize.files import read_jsonl, sha256_file
 from internalize.games.dipwheel import DipWheel, Rules, random_rules
+from internalize.games.dipwheel.rules import POTS, STATIONS
 from internalize.knowledge import stage
 from internalize.knowledge.atoms import Atom, Counterexample
 from internalize.knowledge.bench import Bench
@@ -23,10 +24,10 @@ from internalize.knowledge.verify import replay
 PAYLOAD = ("atoms.jsonl", "coverage.json", "ledger.jsonl", "recall.jsonl", "report.md", "sayings.json")
 
 
-def small(spec: dict[str, Any], rules: Rules | None = None, **knowledge: Any) -> dict[str, Any]:
+def small(spec: dict[str, Any], **knowledge: Any) -> dict[str, Any]:
     """The study's settings with fewer trials and less play."""
-    lean = {**spec["knowledge"], "trials": 12, "exploration": {"episodes": 24, "seed": 0}, **knowledge}
-    return {"game": {**spec["game"], **({"rules": rules} if rules else {})}, "knowledge": lean}
+    lean = {**spec["knowledge"], "trials": 8, "exploration": {"episodes": 12, "seed": 0}, **knowledge}
+    return {"game": spec["game"], "knowledge": lean}
 
 
 def quiet(message: str) -> None:
@@ -70,17 +71,30 @@ def test_the_ledger_keeps_every_claim_and_false_ones_replay(built: Any, rules: R
         assert replay(Bench(DipWheel(rules)), atom.test, example) is Judgement.FAILED, row["id"]
 
 
-def test_equal_settings_give_equal_bytes_and_the_rules_are_never_read(
-    tmp_path: Path, spec: dict[str, Any], blindfold: Any, monkeypatch: pytest.MonkeyPatch
+def test_other_rules_give_their_own_facts_and_equal_bytes_and_are_never_read(
+    tmp_path: Path,
+    spec: dict[str, Any],
+    rules: Rules,
+    blindfold: Any,
+    read_atoms: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One run hides rules, plans and advice; the other is a new process with another hash seed."""
+    other_rules = random_rules(random.Random(2), exclude_regions=rules.regions)
+    stated = {
+        "stations": dict(zip(STATIONS, other_rules.regions, strict=True)),
+        "pots": dict(zip(POTS, other_rules.paints, strict=True)),
+    }
+    settings = small(spec) | {"game": {"kind": "dipwheel", "rules": stated}}
     make = stage.make_game
     monkeypatch.setattr(stage, "make_game", lambda kind, **settings: blindfold(make(kind, **settings)))
-    facts = build(tmp_path / "a", small(spec), {}, quiet)
+    facts = build(tmp_path / "a", settings, {}, quiet)
+    assert facts["prompt_facts"] == sorted(other_rules.facts())
+    hold_against_fresh_play(read_atoms(tmp_path / "a" / "atoms.jsonl"), other_rules)
     code = "import json, pathlib, sys; from internalize.knowledge.stage import build; a, b = sys.argv[1:]; "
     code += "print(json.dumps(build(pathlib.Path(a), json.loads(b), {}, lambda message: None)))"
     other = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "b"), json.dumps(small(spec))],
+        [sys.executable, "-c", code, str(tmp_path / "b"), json.dumps(settings)],
         env={**os.environ, "PYTHONHASHSEED": "7"},
         capture_output=True,
         text=True,
@@ -89,15 +103,6 @@ def test_equal_settings_give_equal_bytes_and_the_rules_are_never_read(
     assert json.loads(other.stdout) == facts
     for name in PAYLOAD:
         assert sha256_file(tmp_path / "a" / name) == sha256_file(tmp_path / "b" / name), name
-
-
-def test_other_rules_give_their_own_facts_and_no_atom_contradicts_them(
-    tmp_path: Path, spec: dict[str, Any], rules: Rules, read_atoms: Any
-) -> None:
-    other = random_rules(random.Random(2), exclude_regions=rules.regions)
-    facts = build(tmp_path, small(spec, other), {}, quiet)
-    assert facts["prompt_facts"] == sorted(other.facts())
-    hold_against_fresh_play(read_atoms(tmp_path / "atoms.jsonl"), other)
 
 
 def test_no_atom_of_the_study_contradicts_its_rules(built: Any, rules: Rules) -> None:

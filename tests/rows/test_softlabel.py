@@ -13,7 +13,7 @@ from internalize.games.dipwheel import DipWheel
 from internalize.harness.episode import Episode
 from internalize.language.template import Template
 from internalize.rollout.actor import load_engine
-from internalize.rows.softlabel import online, softlabel_sequence, softlabel_sequences
+from internalize.rows.softlabel import online, softlabel_sequences
 
 
 class Prefixes:
@@ -49,8 +49,7 @@ def test_the_teacher_reads_what_play_with_knowledge_would_show(
 
 def test_row_t_is_the_teachers_view_before_token_t(game: DipWheel, template: Template, own: list[Episode]) -> None:
     facts = list(game.rules.facts())
-    made = softlabel_sequence(own[0], Prefixes(len(template.vocab)), template, facts)
-    assert made is not None
+    (made,) = softlabel_sequences([own[0]], Prefixes(len(template.vocab)), template, [facts])
     assert made.teacher_logprobs is not None
     for t in range(2, len(made.tokens)):
         assert made.teacher_logprobs[t, 0] == made.tokens[t - 1]
@@ -62,8 +61,7 @@ def test_labels_fall_on_replies_that_end_in_a_call(template: Template, perform: 
         return "left@N <end>" if turn == 0 else guessing(state, turn)
 
     episode = perform(policy, [(4, 901)])[0]
-    made = softlabel_sequence(episode, Prefixes(len(template.vocab)), template, ["left@N"])
-    assert made is not None
+    (made,) = softlabel_sequences([episode], Prefixes(len(template.vocab)), template, [["left@N"]])
     mask = [0] * len(made.tokens)
     for call in episode.calls:
         for i in range(len(call.output_ids)):
@@ -80,7 +78,6 @@ def test_episodes_that_teach_nothing_give_none(template: Template, perform: Any,
     broken.calls[1].prompt_ids[0] += 1
     told = [["left@N"]] * 3
     assert softlabel_sequences([said, invalid, broken], teacher, template, told) == []
-    assert softlabel_sequence(said, teacher, template, ["left@N"]) is None
 
 
 def test_without_facts_the_base_labels_itself(
@@ -91,8 +88,7 @@ def test_without_facts_the_base_labels_itself(
     last = own[1].calls[-1]
     tokens = last.prompt_ids + last.output_ids
     alone = engine.score([tokens])[0][:-1].numpy()
-    told = softlabel_sequence(own[1], engine, template, list(game.rules.facts()))
-    assert told is not None
+    (told,) = softlabel_sequences([own[1]], engine, template, [list(game.rules.facts())])
     assert told.teacher_logprobs is not None
     labels = told.teacher_logprobs[1:]
     assert np.allclose(np.exp(labels).sum(-1), 1.0, atol=1e-4)
@@ -113,7 +109,6 @@ def test_only_softlabel_is_made_online() -> None:
 def test_equal_episodes_get_equal_labels(game: DipWheel, template: Template, own: list[Episode], number: int) -> None:
     teacher = Prefixes(len(template.vocab))
     facts = list(game.rules.facts())
-    one = softlabel_sequence(own[number], teacher, template, facts)
+    (one,) = softlabel_sequences([own[number]], teacher, template, [facts])
     both = softlabel_sequences(own[:2], teacher, template, [facts, facts])[number]
-    assert one is not None
     assert np.array_equal(one.teacher_logprobs, both.teacher_logprobs)  # type: ignore[arg-type]

@@ -28,6 +28,7 @@ SYSTEM = os.pathsep.join(("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/b
 MARK = "INTERNALIZE_SANDBOX"
 """Variable that every process of a sandbox carries: its folder."""
 NODE_MARK = "INTERNALIZE_SANDBOX_NODE"
+ATTEMPTS = 3
 LONGEST_FOLDER = 80
 """Characters; the socket in it must fit into 107."""
 
@@ -79,8 +80,9 @@ class Sandbox:
 
     # Start and stop
 
-    def start(self, patience: float = 60.0) -> None:
-        """Starts everything and waits until every node is idle (a second on a quiet machine).
+    def start(self, patience: float = 120.0) -> None:
+        """Starts everything and waits until every node is idle (a second on a quiet machine). Tries again with other
+        ports if a daemon does not live: what was free may have been taken meanwhile.
 
         Raises:
             UserError: Slurm is not installed, the folder's path is too long, or the nodes do not come up.
@@ -95,13 +97,29 @@ class Sandbox:
         if len(str(self.folder)) > LONGEST_FOLDER:
             expected = f"a path of at most {LONGEST_FOLDER} characters, for the socket in it"
             raise UserError("the folder's path is too long", where=str(self.folder), expected=expected)
-        self.stop()
+        for left in reversed(range(ATTEMPTS)):
+            self.stop()
+            try:
+                self._start_all(patience)
+                return
+            except UserError:
+                if not left:
+                    raise
+
+    def _start_all(self, patience: float) -> None:
         self._write()
         self._start_munge()
         self.start_controller(fresh=True)
         for name in self.shape.names:
             self.start_node(name)
-        self.wait(self.idle, patience, "the nodes do not come up")
+
+        def up() -> bool:
+            ended = [name for name in ("slurmctld", *self.shape.names) if self._daemon(name) is None]
+            if ended:
+                raise UserError("daemons have ended", where=str(self.folder / "log"), got=", ".join(ended))
+            return self.idle()
+
+        self.wait(up, patience, "the nodes do not come up")
 
     def stop(self) -> None:
         """Ends its jobs, its daemons and what is left of both."""

@@ -12,11 +12,11 @@ import threading
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 
+from internalize.closing import Closing
 from internalize.engine.client import EngineClient
 from internalize.engine.faults import EngineError
 from internalize.engine.protocol import Completion, SamplingParams
@@ -25,7 +25,7 @@ from internalize.errors import UserError
 T = TypeVar("T")
 
 
-class RemoteEngine:
+class RemoteEngine(Closing):
     """`Engine` over an `EngineClient`, which lives in a thread and an event loop of its own. Close it, or use
     it with `with`."""
 
@@ -135,14 +135,6 @@ class RemoteEngine:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-
-    def __enter__(self) -> RemoteEngine:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     async def _generate(
         self,

@@ -18,12 +18,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 
 import httpx
 import uvicorn
 
 import internalize
+from internalize.closing import Closing
 from internalize.engine.folder import ModelFolder
 from internalize.errors import UserError
 
@@ -33,7 +33,7 @@ KEEP_ALIVE_SECONDS = 75
 """Longer than clients keep an idle connection: none is closed while a request is on its way."""
 
 
-class Served:
+class Served(Closing):
     """Running engine processes; a context manager."""
 
     def __init__(self, urls: Sequence[str], processes: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -73,14 +73,6 @@ class Served:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-    def __enter__(self) -> Served:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def serve(

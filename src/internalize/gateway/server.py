@@ -14,11 +14,11 @@ import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Any
 
 import uvicorn
 
+from internalize.closing import Closing
 from internalize.errors import UserError
 from internalize.gateway import reasons
 from internalize.gateway.app import Desk, Limits, create_app
@@ -34,7 +34,7 @@ KEEP_ALIVE_SECONDS = 75
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
-class Loopback:
+class Loopback(Closing):
     """Any ASGI app served from a thread. Close it, or use it with `with`."""
 
     def __init__(
@@ -111,14 +111,6 @@ class Loopback:
         self._thread.join(STOP_SECONDS + 2)
         self._socket.close()
 
-    def __enter__(self) -> Loopback:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _serve(self) -> None:
         async def main() -> None:
             self._loop = asyncio.get_running_loop()
@@ -127,7 +119,7 @@ class Loopback:
         asyncio.run(main())
 
 
-class Gateway:
+class Gateway(Closing):
     """Opens and closes sessions. Close it, or use it with `with`."""
 
     def __init__(
@@ -185,14 +177,6 @@ class Gateway:
             session.fail(reasons.GATEWAY_LOST, "the gateway was closed during the episode")
             self.close_session(session)
         self._server.close()
-
-    def __enter__(self) -> Gateway:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _is_loopback(host: str) -> bool:

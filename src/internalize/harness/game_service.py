@@ -6,7 +6,6 @@ counted; a closed seat takes no call.
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Header
@@ -15,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
+from internalize.closing import Closing
 from internalize.errors import UserError
 from internalize.gateway.server import Loopback
 from internalize.harness.seat import Seat
@@ -37,7 +37,7 @@ class CallRequest(BaseModel):
     arguments: dict[str, Any] = Field(default_factory=dict, max_length=16)
 
 
-class GameService:
+class GameService(Closing):
     """Serves seats by their tokens. Close it, or use it with `with`."""
 
     def __init__(self) -> None:
@@ -60,14 +60,6 @@ class GameService:
     def close(self) -> None:
         """Close the port."""
         self._server.close()
-
-    def __enter__(self) -> GameService:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _app(self) -> FastAPI:
         app = FastAPI(title="internalize game", openapi_url=None, docs_url=None, redoc_url=None)

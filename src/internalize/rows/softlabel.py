@@ -44,27 +44,18 @@ def online(settings: dict[str, Any]) -> dict[str, int] | None:
     return {"episodes": int(settings["episodes"])}
 
 
-def softlabel_sequence(
-    episode: Episode, teacher: Scorer, template: Dialogue, facts: Sequence[str]
-) -> TrainSequence | None:
-    """One episode as a sequence with teacher labels; None if it can't be packed or has no turn that ended
-    in a call.
-
-    Args:
-        episode: played by the current policy without knowledge.
-        teacher: the frozen base.
-        facts: what the teacher is told, in this order. Leave held-out facts out: labels teach what they
-            know.
-    """
-    done = softlabel_sequences([episode], teacher, template, [facts])
-    return done[0] if done else None
-
-
 def softlabel_sequences(
     episodes: Sequence[Episode], teacher: Scorer, template: Dialogue, facts: Sequence[Sequence[str]]
 ) -> list[TrainSequence]:
-    """`softlabel_sequence` of many episodes in one scoring pass, without those that give none;
-    `facts[i]` for episode i."""
+    """Episodes as sequences with teacher labels, in one scoring pass; without those that can't be packed or have no
+    turn that ended in a call.
+
+    Args:
+        episodes: played by the current policy without knowledge.
+        teacher: the frozen base.
+        facts: what the teacher is told, by episode and in this order. Leave held-out facts out: labels teach what
+            they know.
+    """
     usable = []
     for episode, told in zip(episodes, facts, strict=True):
         if episode.valid and episode.prefix_extending and any(call.kind == "call" for call in episode.calls):
