@@ -35,7 +35,7 @@ PARTS = (
 )
 LINES = commands(REPOSITORY)
 EXEMPT = exceptions(Path(__file__).with_name("not_run.yaml"))
-LARGEST = 22
+LARGEST = 25
 """Commands in not_run.yaml: it may shrink without a word, and must not grow without one."""
 OWN_PROCESS = ("replay", "numerics", "harness", "convert")
 """Commands that load Megatron or play: they leave no trace in the process of the tests, and are forked from one that
