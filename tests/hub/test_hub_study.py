@@ -17,6 +17,7 @@ from toolkit_here import need_engine
 
 from internalize.arms.segment import run_segment
 from internalize.base.hub import verified
+from internalize.evals import probes as probes_module
 from internalize.files import digest, read_json, read_jsonl
 from internalize.receipts import Receipt, read_receipt
 from internalize.stages import run_stage
@@ -100,9 +101,11 @@ def test_the_study_runs_from_knowledge_to_evals(run: Run) -> None:
         assert facts["rows"] > 0 or facts["online"], name
 
 
-def test_the_arm_trains_and_is_measured(run: Run) -> None:
+def test_the_arm_trains_and_is_measured(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     import json
 
+    monkeypatch.setattr(probes_module, "STATES_PER_FACT", 1)  # each is scored behind a whole prompt: dear here
+    monkeypatch.setattr(probes_module, "TOP_STATES", 1)
     receipts = run.folder / "results/receipts"
     wildcards = SimpleNamespace(arm="arm", seed="0", first="0000", last="0001")
     output = receipts / "arms/arm/seed0/steps0000-0001/step0001.json"
