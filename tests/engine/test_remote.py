@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,11 +133,16 @@ def test_the_trainer_recomputes_the_engines_log_probs(model: Path, remote: Remot
     assert stats.ratio_mean == pytest.approx(1.0, abs=1e-5)
 
 
-def test_the_trainer_recomputes_those_of_the_shipped_base(repository: Path) -> None:
-    """At its study's temperature, with facts in the prompt (long prompts) and without. HTTP adds nothing, see above."""
+@pytest.mark.parametrize("where", ["over HTTP", "in process"])
+def test_the_trainer_recomputes_those_of_the_shipped_base(repository: Path, where: str) -> None:
+    """At its study's temperature, with facts in the prompt (long prompts) and without."""
     folder = ModelFolder(repository / "prebuilt/dipwheel")
-    engine = folder.engine()
-    episodes = [*_play(engine, 1.0), *_play(engine, 1.0, knowledge=GAME.rules.facts(), prefix="told-")]
+    with ExitStack() as stack:
+        engine: Any = folder.engine()
+        if where == "over HTTP":
+            served = stack.enter_context(serve(repository / "prebuilt/dipwheel"))
+            engine = stack.enter_context(RemoteEngine(lambda: EngineClient(served.urls)))
+        episodes = [*_play(engine, 1.0), *_play(engine, 1.0, knowledge=GAME.rules.facts(), prefix="told-")]
     stats = _trained_again(folder, episodes, 1.0)
     assert stats.logprob_abs_diff is not None
     assert stats.logprob_abs_diff < 1e-5
