@@ -15,11 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from internalize.gateway import anthropic, openai
 from internalize.gateway.app import Desk, Limits, create_app
-from internalize.gateway.body import parse
 from internalize.gateway.chain import ChainBroken, follow
-from internalize.gateway.conversation import RequestError
 from internalize.gateway.harness_text import fingerprint
 from internalize.gateway.server import MODEL
 from internalize.gateway.session import Refused
@@ -154,22 +151,6 @@ async def _post(app: Any, route: str, body: bytes, key: str = KEY) -> int:
     return int(sent[0]["status"])
 
 
-READERS: Any = (
-    (anthropic.MessagesRequest, anthropic.conversation),
-    (anthropic.CountRequest, anthropic.conversation),
-    (openai.ChatRequest, openai.conversation),
-)
-"""In the order of `ROUTES`."""
-
-
-async def _refused(route: int, body: bytes, session: Never) -> None:
-    """What a route does with a body; anything but these two errors would be a 5xx."""
-    model, read = READERS[route]
-    with pytest.raises((RequestError, Refused)):
-        await session.answer(read(parse(model, body)))
-    session.conversations.clear()
-
-
 def _mutations(body: dict[str, Any]) -> Callable[[random.Random], bytes]:
     """Valid requests with something wrong: in the bytes, the types, the keys, the values."""
     odd = [
@@ -221,7 +202,7 @@ def _mutations(body: dict[str, Any]) -> Callable[[random.Random], bytes]:
 
 
 def test_ten_thousand_malformed_bodies(place: Any, client: Any, calls: Any) -> None:
-    """4xx each, at once, and memory stays where it is; eight thousand of them without the server around the routes."""
+    """4xx each, at once, and memory stays where it is."""
     here = place(calls("pot:a"))
     bodies = []
     for wire in ("messages", "chat"):
@@ -250,10 +231,6 @@ def test_ten_thousand_malformed_bodies(place: Any, client: Any, calls: Any) -> N
             session.conversations.clear()
         return statuses
 
-    async def inside(count: int) -> None:
-        for n in range(count):
-            await _refused(n % 3, bodies[n % 3 == 2](rng), session)
-
     asyncio.run(storm(500))  # caches fill
     gc.collect()
     tracemalloc.start()
@@ -265,13 +242,12 @@ def test_ten_thousand_malformed_bodies(place: Any, client: Any, calls: Any) -> N
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert grown < 100_000
-    statuses = asyncio.run(storm(500))
-    asyncio.run(inside(8_000))
+    statuses = asyncio.run(storm(8_500))
     for body in (b"[" * 60_000, b"9" * 60_000, b'{"a":' * 12_000, b'{"messages":[' + b"{}," * 15_000 + b"{}]}"):
         status = asyncio.run(_post(app, ROUTES[0], body))
         statuses[status] = statuses.get(status, 0) + 1
     assert all(400 <= status < 500 for status in statuses), statuses
-    assert statuses[400] > 300
+    assert statuses[400] > 5_000
 
 
 JSON = st.recursive(
@@ -302,7 +278,7 @@ BODY = st.fixed_dictionaries(
 ANY = _app(Never())
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(body=BODY | JSON, route=st.sampled_from(ROUTES))
 def test_any_json_is_refused_in_words(body: Any, route: str) -> None:
     status = asyncio.run(_post(ANY, route, json.dumps(body).encode()))
