@@ -19,7 +19,7 @@ from internalize.cli import app
 from internalize.control import status
 from internalize.control.bars import Bars
 from internalize.control.beats import beats
-from internalize.control.processes import Process
+from internalize.control.processes import StudyProcess
 from internalize.control.progress import Bar, Progress, line, progress
 from internalize.costs.jobs import jobs_of
 from internalize.store import Store
@@ -77,8 +77,8 @@ def test_running_steps_say_what_they_do(
 ) -> None:
     output = f"{RECEIPTS}/arms/none/seed1/steps0000-0002/step0002.json"
     found = [
-        Process(8, ("internalize", "segment", "--output", output)),
-        Process(9, ("internalize", "stage", "harvest", "--output", f"{RECEIPTS}/harvest/own.json")),
+        StudyProcess(8, 0, ("internalize", "segment", "--output", output), False),
+        StudyProcess(9, 0, ("internalize", "stage", "harvest", "--output", f"{RECEIPTS}/harvest/own.json"), False),
     ]
     monkeypatch.setattr(status.processes, "ours", lambda folder: found)
     beat(store, "none-seed1-step0000", 2.0)
