@@ -107,7 +107,7 @@ def test_bars_on_a_terminal_and_lines_in_a_pipe(tmp_path: Path, repository: Path
     assert code == 0, said
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said)
     assert "[3/4] b (" in plain
-    assert re.search(r"mini +━+ +0/17 jobs about", plain)
+    assert re.search(r"mini +━+ +0/\d+ jobs about", plain)
     assert re.search(r"recite +━+ +0/2 steps", plain)
     assert said.rstrip().endswith("\x1b[?25h"), "the cursor is back"
     (tmp_path / "b.txt").unlink()

@@ -19,7 +19,7 @@ from internalize.cli import app
 from internalize.control import status
 from internalize.control.bars import Bars
 from internalize.control.beats import beats
-from internalize.control.processes import Process
+from internalize.control.processes import StudyProcess
 from internalize.control.progress import Bar, Progress, line, progress
 from internalize.costs.jobs import jobs_of
 from internalize.store import Store
@@ -65,8 +65,8 @@ def test_bars_count_what_the_store_holds(fake_slurm: FakeSlurm, plan: Plan, stor
         "recite": (2, 6, "waiting"),
     }
     jobs = len(jobs_of(plan))
-    assert (shown.whole.of, shown.whole.done) == (jobs, jobs - 7), (
-        "two runs with their evals; report, archive, pictures"
+    assert (shown.whole.of, shown.whole.done) == (jobs, jobs - 8), (
+        "two runs with their evals; report, archive, page, pictures"
     )
     assert line(shown) == f"mini: {shown.whole.done}/{shown.whole.of} jobs done"
     assert board.eta_s == max(board.left_s, board.node_s) > 0
@@ -77,8 +77,8 @@ def test_running_steps_say_what_they_do(
 ) -> None:
     output = f"{RECEIPTS}/arms/none/seed1/steps0000-0002/step0002.json"
     found = [
-        Process(8, ("internalize", "segment", "--output", output), False),
-        Process(9, ("internalize", "stage", "harvest", "--output", f"{RECEIPTS}/harvest/own.json"), False),
+        StudyProcess(8, 0, ("internalize", "segment", "--output", output), False),
+        StudyProcess(9, 0, ("internalize", "stage", "harvest", "--output", f"{RECEIPTS}/harvest/own.json"), False),
     ]
     monkeypatch.setattr(status.processes, "ours", lambda folder: found)
     beat(store, "none-seed1-step0000", 2.0)
