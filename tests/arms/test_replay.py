@@ -295,9 +295,7 @@ def test_a_step_becomes_a_model_folder_and_a_folder_to_train_from(ran, tmp_path:
     config = read_json(folder / "config.json")
     with Trainer(config, seed=0) as trained, Trainer(config, seed=1) as again:
         trained.load(layout.iteration_folder(step, 3))
-        assert (
-            again.load(layout.iteration_folder(tmp_path / "root", layout.read_tracker(tmp_path / "root")), False) == 3
-        )
+        assert again.load(layout.iteration_folder(tmp_path / "root", layout.read_tracker(tmp_path / "root"))) == 3
         a, b = trained.export_hf(), again.export_hf()
         assert all((a[name] == b[name]).all() for name in a)
     assert layout.read_cursor(tmp_path / "root", 3) == layout.read_cursor(step, 3)
