@@ -14,6 +14,7 @@ from synthetic import Synthetic
 from internalize.engine.protocol import Completion, SamplingParams
 from internalize.files import digest, read_jsonl, write_jsonl, write_text
 from internalize.games import make_game
+from internalize.games.protocol import Game
 from internalize.harness.episode import EpisodePlan, write_episodes
 from internalize.harness.inprocess import play
 from internalize.inputs import segment_receipt
@@ -31,6 +32,7 @@ GAME = {
         "pots": {"a": "blue", "b": "red", "c": "green"},
     },
 }
+PLAYED = "step.recite.0.0002"
 MADE = {
     "sft_only": tables.sft_only,
     "trajectories": tables.trajectories,
@@ -77,31 +79,35 @@ class Babbler:
 def put_on_disk(made: Synthetic, root: Path) -> Disk:
     """Commits the payloads of a synthetic study, with played episodes in one step, and publishes its report."""
     store, results = Store(root / "store"), root / "results"
-    played = "step.recite.0.0002"
     game = make_game(**GAME)
     template = Template.of(game)
     template.vocab.write(made.inputs["base"].payload)
     write_ledger(made.inputs["knowledge"].payload)
-    plans = [EpisodePlan(f"r0000-g{i // 4:03d}-{i % 4}", 1 + i // 4, 50 + i // 4, i // 4, i % 4) for i in range(8)]
-    engine = Babbler(template, ["left@N", "wipe@S", "top@N", "red@b"])
-    episodes = play(
-        engine, game, template, plans, sampling=SamplingParams(1.0, 32, (template.stop_id,)), seed_key=("t",)
-    )
-    folder = made.inputs[played].payload
-    outcomes = list(read_jsonl(folder / "episodes.jsonl"))  # the tables' numbers stay what the tests say they are
-    write_episodes(folder, episodes)
-    rows = [
-        {**row, "returned": told["returned"], "outcome": {**row["outcome"], **told["outcome"]}, "plan": row["plan"]}
-        for row, told in zip(read_jsonl(folder / "episodes.jsonl"), outcomes, strict=True)
-    ]
-    write_jsonl(folder / "episodes.jsonl", rows)
+    if PLAYED in made.inputs:
+        _play(made.inputs[PLAYED].payload, game, template)
     receipts: dict[str, Receipt] = {}
     order = ("base", "knowledge", "gate", "rows", "step", "evals")
     for label, entry in sorted(made.inputs.items(), key=lambda one: (order.index(one[0].partition(".")[0]), one[0])):
         receipts[label] = _commit(store, label, entry, receipts)
         write_receipt(_path(results, label, made), receipts[label])
     _report(store, results, made, receipts)
-    return Disk(results, store.root, played)
+    return Disk(results, store.root, PLAYED)
+
+
+def _play(folder: Path, game: Game, template: Template) -> None:
+    """Puts played episodes in the place of made-up ones; the tables' numbers stay what the tests say they are."""
+    plans = [EpisodePlan(f"r0000-g{i // 4:03d}-{i % 4}", 1 + i // 4, 50 + i // 4, i // 4, i % 4) for i in range(8)]
+    engine = Babbler(template, ["left@N", "wipe@S", "top@N", "red@b"])
+    episodes = play(
+        engine, game, template, plans, sampling=SamplingParams(1.0, 32, (template.stop_id,)), seed_key=("t",)
+    )
+    outcomes = list(read_jsonl(folder / "episodes.jsonl"))
+    write_episodes(folder, episodes)
+    rows = [
+        {**row, "returned": told["returned"], "outcome": {**row["outcome"], **told["outcome"]}, "plan": row["plan"]}
+        for row, told in zip(read_jsonl(folder / "episodes.jsonl"), outcomes, strict=True)
+    ]
+    write_jsonl(folder / "episodes.jsonl", rows)
 
 
 def write_ledger(folder: Path) -> None:

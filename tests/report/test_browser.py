@@ -77,6 +77,8 @@ def test_the_page_is_drawn(browser: Browser, page: Path, tmp_path: Path, size: s
         "Object.fromEntries(plots.all.map((one) => [one.name, one.canvas.querySelectorAll('svg path').length]))"
     )
     assert tuple(marks) == PLOTS
+    assert marks.pop("recited-not-used") == 0
+    assert texts(browser, "#plot-recited-not-used .canvas") == ["Nothing of this was measured."]
     assert all(count > 10 for count in marks.values()), marks
     background = browser.ask("getComputedStyle(document.body).backgroundColor")
     assert background == ("rgb(20, 23, 27)" if dark else "rgb(255, 255, 255)")
@@ -234,7 +236,7 @@ def test_it_prints(browser: Browser, page: Path):
     browser.open(page)
     browser.ask("window.dispatchEvent(new Event('beforeprint'))")
     browser.ask("Promise.all(plots.all.map((one) => one.wanted))")
-    assert browser.ask("plots.all.every((one) => one.canvas.querySelector('svg'))")
+    assert browser.ask("plots.all.every((one) => one.canvas.querySelector('svg, p.about'))")
     browser.send("Emulation.setEmulatedMedia", media="print")
     assert browser.ask("getComputedStyle(document.querySelector('.tools')).display") == "none"
     assert len(browser.send("Page.printToPDF")["data"]) > 50_000

@@ -8,7 +8,8 @@ import re
 from pathlib import Path
 
 import pytest
-from disk import GAME, Disk
+from disk import GAME, Disk, put_on_disk
+from synthetic import Synthetic
 
 from internalize.files import read_jsonl
 from internalize.games import make_game
@@ -154,6 +155,26 @@ def test_the_longest_way():
 
 def test_a_study_without_an_archive_says_so(data: dict):
     assert data["manifest"] == {"state": "not archived"}
+
+
+def test_a_study_without_rl_has_a_page(tmp_path: Path):
+    """A table without rows, no rollout at all: the page is written, and says nothing of what was not measured."""
+    made = Synthetic(tmp_path / "made")
+    made.root.mkdir()
+    made.arm("quiet", ["sft"])
+    made.step("quiet", 0, 0)
+    made.evals("evals.base", {-1: ([(False, 0.0)] * 4, {"nll_play": 1.5})})
+    made.evals("evals.quiet.0", {0: ([(True, 1.0)] * 4, {"nll_play": 0.5})})
+    made.add("base", which="trained")
+    made.add("knowledge")
+    disk = put_on_disk(made, tmp_path)
+    write_page(read_results(disk.results, disk.store), tmp_path / "page.html", False, lambda text: None)
+    found = re.search(r'id="data">(.*?)</script>', (tmp_path / "page.html").read_text(), re.DOTALL)
+    assert found is not None
+    data = json.loads(found[1])
+    assert data["tables"]["trajectories"]["rows"] == []
+    assert data["metrics"]["rollout"]["rows"] == []
+    assert data["viewer"]["inline"] == {}
 
 
 def test_every_edit_of_the_pages_files_makes_it_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

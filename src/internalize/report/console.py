@@ -38,9 +38,11 @@ def print_results(folder: Path, console: Console | None = None) -> None:
     stopped = [f"{row['arm']}: {row['stopped']}" for row in rows if row["stopped"]]
     if stopped:
         out.print("stopped by the collapse guard: " + "; ".join(stopped), highlight=False)
-    report = folder / "summary.md"
+    page = folder / "report" / "index.html"
+    if page.exists():
+        out.print(f"page: {page} (opens in a browser, from disk)", highlight=False, soft_wrap=True)
     out.print(
-        f"report: {report}   figures: {folder}/*.png   tables: {folder}/tables/",
+        f"report: {folder / 'summary.md'}   figures: {folder}/*.png   tables: {folder}/tables/",
         highlight=False,
         soft_wrap=True,
     )

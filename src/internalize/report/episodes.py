@@ -36,8 +36,8 @@ from internalize.report.results import Results
 
 Row = dict[str, Any]
 LEFT_OUT = {CALLS: re.compile(rb'"prompt_ids":\[[\d,]*\],'), JOURNAL: re.compile(rb'"actions":\[[^\]]*\],')}
-"""Most of the text of a call and of a journal row, the whole history and what the game offers: not parsing it saves a
-third of the time."""
+"""Most of the text of a call and of a journal row, the whole history and what the game offers: not parsing it saves
+time."""
 LOOKED_AT = 12
 """How many episodes of a rollout are looked at for one that cleared and one that did not."""
 

@@ -53,7 +53,7 @@ def _viewer(evidence: Evidence, side: Path, everything: bool) -> Row:
     results = evidence.results
     found = episodes.shelves(results, evidence.data)
     narrator = episodes.Narrator(results)
-    stride = -(-len(found) // INLINE)
+    stride = max(1, -(-len(found) // INLINE))
     inline = {shelf.key: narrator.sample(shelf) for shelf in found[::stride]}
     if side.exists():
         shutil.rmtree(side)  # of another run of the study

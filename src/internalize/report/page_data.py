@@ -162,7 +162,7 @@ def _table(evidence: Evidence, name: str, refs: _Refs) -> Row:
     }
     if name == COSTS:
         return told
-    step_at = columns.index("step") if name in BY_STEP else None
+    step_at = columns.index("step") if name in BY_STEP and rows else None
     needed = sorted(set(kinds))
     told["evidence"] = [
         {

@@ -37,9 +37,10 @@ const plots = (() => {
    */
   function plot(parent, name, title, caption, spec, table) {
     const canvas = make("div", {class: "canvas"});
-    const one = {name, canvas, spec, view: null, seen: false, wanted: Promise.resolve()};
+    const one = {name, canvas, spec, table, view: null, seen: false, wanted: Promise.resolve()};
     const picture = async (type) => {
       await draw(one, true);
+      if (!one.view) return;
       if (type === "svg") page.save(`${name}.svg`, "image/svg+xml", await one.view.toSVG());
       else page.save(`${name}.png`, "image/png", await (await fetch(await one.view.toImageURL("png", 2))).blob());
     };
@@ -64,6 +65,10 @@ const plots = (() => {
     if (!one.seen && !anyway) return one.wanted;
     one.seen = true;
     one.wanted = one.wanted.then(async () => {
+      if (!one.table().length) {
+        one.canvas.replaceChildren(about("Nothing of this was measured."));
+        return;
+      }
       const width = Math.max(260, one.canvas.clientWidth - 10);
       const found = await vega()(one.canvas, {...one.spec(width), config: config()}, {actions: false, renderer: "svg"});
       one.view = found.view;
@@ -158,7 +163,7 @@ const plots = (() => {
     plot(section("arms"), "policies", "Return of each policy, with its 95 % interval",
       `Hollow: ${page.NOISE} of ${data.study.reference}. Bars: bootstrap over level seeds.`,
       (across) => {
-        const names = POLICIES.map(([, , policy]) => policy);
+        const told = policies(), names = POLICIES.map(([, , policy]) => policy);
         const y = {field: "arm", type: "nominal", sort: page.arms, title: null, axis: {labelLimit: across < 500 ? 90 : 200}};
         const offset = {field: "policy", sort: names};
         const hue = {field: "policy", type: "nominal", sort: names, title: null, scale: {domain: names, range: palette()},
@@ -168,12 +173,12 @@ const plots = (() => {
         const points = (transform, mark) => ({transform, mark: {type: "point", size: 55, strokeWidth: 2, opacity: 1, ...mark}, encoding: {
           x: quantity("return", "shaped return"), color: hue, shape, tooltip: tip("arm", "policy", "return", "low", "high", "noise")}});
         return {
-          data: {values: policies()}, width: across - (across < 500 ? 120 : 220), height: {step: 13},
+          data: {values: told}, width: across - (across < 500 ? 120 : 220), height: {step: 13},
           encoding: {y, yOffset: offset},
           layer: [
             {mark: {type: "rule", strokeWidth: 2}, encoding: {x: quantity("low", "shaped return", {axis: {format: "~g", tickCount: 8}}), x2: {field: "high"}, color: hue}},
-            points([{filter: `datum.noise == '${page.NOISE}'`}], {fill: colour("paper")}),
-            points([{filter: `datum.noise != '${page.NOISE}'`}], {filled: true}),
+            ...(told.some((row) => row.noise === page.NOISE) ? [points([{filter: `datum.noise == '${page.NOISE}'`}], {fill: colour("paper")})] : []),
+            ...(told.some((row) => row.noise !== page.NOISE) ? [points([{filter: `datum.noise != '${page.NOISE}'`}], {filled: true})] : []),
           ],
         };
       }, policies);
@@ -211,10 +216,12 @@ const plots = (() => {
         const y = (field) => quantity(field, "shaped return");
         const band = (low, high, opacity) => ({transform: only("rollout"), mark: {type: "area", opacity, color: colour("blue")},
           encoding: {x, y: y(low), y2: {field: high}}});
-        return facet([...played(names), ...shading(names)], "arm", names, across, 250, [
+        const found = played(names);
+        const beside = {transform: only("reference"), mark: {type: "line", strokeDash: [4, 3], color: colour("soft"), strokeWidth: 1.2},
+          encoding: {x, y: y("return")}};
+        return facet([...found, ...shading(names)], "arm", names, across, 250, [
           ...shades(), band("return_low", "return_high", 0.2), band("seed_min", "seed_max", 0.28),
-          {transform: only("reference"), mark: {type: "line", strokeDash: [4, 3], color: colour("soft"), strokeWidth: 1.2},
-            encoding: {x, y: y("return")}},
+          ...(found.some((row) => row.what === "reference") ? [beside] : []),
           {transform: only("rollout"), mark: {type: "line", point: {size: 22, color: colour("blue")}, color: colour("blue")}, encoding: {x, y: y("return"),
             tooltip: tip("arm", "step", "rollout", "phase", "return", "return_low", "return_high", "seed_min", "seed_max", "clear_rate", "seeds")}},
           {transform: only("stop"), mark: {type: "rule", color: colour("bad"), strokeWidth: 1.5}, encoding: {x}},
