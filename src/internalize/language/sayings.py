@@ -78,6 +78,8 @@ class WordSayings:
         return sorted([*(one for one in words if _is_fact(one[0])), *self._others(words)], key=lambda one: one[1])
 
     def reworded(self, text: str) -> list[str]:
+        if " at " not in text:  # thinks by the hundred thousand, and hardly one has it
+            return []
         return [fact for fact, _, _ in self._others(_words(text))]
 
     def _others(self, words: Sequence[Span]) -> list[Span]:
