@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +13,9 @@ from internalize.errors import GateFailed
 from internalize.numerics.gates import run_gate
 from internalize.numerics.trainers import said
 from internalize.numerics.verdict import Verdict, require
-from internalize.ports import free_port
 from internalize.runtime import runtimes
-from internalize.runtime.answers import results
 from internalize.runtime.group import TrainerGroup
-from internalize.runtime.launch import receive, send, serve
+from internalize.runtime.torchrun import TorchrunRanks
 from internalize.study import load_study
 from internalize.study_numerics import numerics_specs
 
@@ -33,49 +27,20 @@ def specs(repository: Path, *settings: str) -> dict[str, dict[str, Any]]:
     return numerics_specs(study, ["attention", "engine", "logprobs"])
 
 
-class Forked:
-    """`group.Ranks` of two forks of this process, which has imported everything: torchrun's start costs more than all
-    gates of this file."""
-
-    def __init__(self) -> None:
-        self.connections: list[Connection] = []
-        self.children: list[int] = []
-        port = free_port("127.0.0.1")
-        for rank in range(2):
-            mine, its = Pipe()
-            child = os.fork()
-            if not child:
-                os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-                serve(its, rank, 2)
-            its.close()
-            self.connections.append(mine)
-            self.children.append(child)
-
-    def call(self, name: str, *arguments: Any) -> list[Any]:
-        for connection in self.connections:
-            send(connection, (name, arguments))
-        return results({f"rank {i}": receive(connection) for i, connection in enumerate(self.connections)}, name)
-
-    def close(self) -> None:
-        for child in self.children:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-
-
 @pytest.fixture(scope="module")
-def two() -> Iterator[Forked]:
-    """Two ranks that several gates are given one after another."""
-    ranks = Forked()
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchrunRanks]:
+    """Two ranks that several gates are given one after another: starting them costs most."""
+    ranks = TorchrunRanks(2, tmp_path_factory.mktemp("log") / "ranks.log")
     yield ranks
     ranks.close()
 
 
 @pytest.fixture
-def lent(two: Forked, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def lent(two: TorchrunRanks, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many ranks each runtime asked for."""
     asked: list[int] = []
 
-    def lend(ranks: int, log: Path) -> Forked:
+    def lend(ranks: int, log: Path) -> TorchrunRanks:
         asked.append(ranks)
         return two
 
