@@ -26,7 +26,7 @@ from internalize.files import digest, write_jsonl, write_text
 from internalize.games import make_game
 from internalize.harness.episode import EpisodePlan, write_episodes
 from internalize.harness.inprocess import play
-from internalize.inputs import segment_receipt
+from internalize.inputs import RECEIPTS, segment_path
 from internalize.language.template import Template
 from internalize.receipts import Receipt, write_receipt
 from internalize.report import summary, tables
@@ -94,7 +94,7 @@ class Maker:
     def arm(self, arm: str, phases: list[str]) -> None:
         last = len(phases) - 1
         for step, phase in enumerate(phases):
-            path = (Path("arms") / segment_receipt(arm, 0, 0, last)).with_name(f"step{step:04d}.json")
+            path = Path(segment_path(arm, 0, 0, last)).relative_to(RECEIPTS).with_name(f"step{step:04d}.json")
             before = (f"step.{arm}.0.{step - 1:04d}",) if step else ("base", "gate")
             self.commit(f"step.{arm}.0.{step:04d}", path, partial(self._step, step=step, phase=phase), before)
         mine = tuple(f"step.{arm}.0.{step:04d}" for step in range(last + 1))

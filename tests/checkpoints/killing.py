@@ -7,12 +7,15 @@ import signal
 import threading
 from collections.abc import Callable
 
+import torch
+
 
 def killed_at_fsync(number: int, work: Callable[[], object]) -> None:
     """Runs `work` in a fork that is killed (-9) where it asks for its fsync number `number`, counted from 1."""
     child = os.fork()
     if not child:
         try:
+            torch.set_num_threads(1)  # renews torch's pool, which a fork leaves broken, before threads race for it
             _kill_at(number)
             work()
         finally:

@@ -77,6 +77,7 @@ def convert_and_die(inputs: dict[str, Path], at: int) -> int:
 
         sys.addaudithook(lambda event, args: touch() if event in TOUCHES and str(args[0]).startswith(root) else None)
         os.fsync = fsync
+        torch.set_num_threads(1)  # renews torch's pool, which a fork leaves broken, before threads race for it
         convert(inputs)
         writer.send(count)
 

@@ -269,7 +269,7 @@ def test_an_idle_engine_says_that_it_is(target: Target) -> None:
 
 def test_every_recorded_route_is_there(target: Target) -> None:
     for route, methods in RECORDED["routes"].items():
-        if "GET" in methods:
-            assert httpx.get(target.url + route, timeout=60.0, trust_env=False).status_code == 200
-        else:  # no body: refused, but found
+        if "GET" in methods:  # those that need a body refuse, but are found
+            assert httpx.get(target.url + route, timeout=60.0, trust_env=False).status_code in (200, 400, 422)
+        else:
             assert target.post(route, None).status_code in (400, 422)

@@ -91,5 +91,5 @@ def test_a_guarded_command_ends_with_its_parent(tmp_path: Path) -> None:
     assert guard.wait(30) != 0
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
-    done = subprocess.run([*GUARD, sys.executable, "-c", "raise SystemExit(7)"], stdin=subprocess.PIPE, check=False)
-    assert done.returncode == 7
+    with subprocess.Popen([*GUARD, sys.executable, "-c", "raise SystemExit(7)"], stdin=subprocess.PIPE) as other:
+        assert other.wait(30) == 7

@@ -17,7 +17,7 @@ from internalize.games import make_game
 from internalize.games.protocol import Game
 from internalize.harness.episode import EpisodePlan, write_episodes
 from internalize.harness.inprocess import play
-from internalize.inputs import segment_receipt
+from internalize.inputs import segment_path
 from internalize.language.template import Template
 from internalize.receipts import Receipt, write_receipt
 from internalize.report import summary, tables
@@ -149,7 +149,7 @@ def _path(results: Path, label: str, made: Synthetic) -> Path:
     if kind == "step":
         arm, seed, step = parts
         last = len(made.arms[arm]["phases"]) - 1
-        return (root / "arms" / segment_receipt(arm, seed, 0, last)).with_name(f"step{step}.json")
+        return (results.parent / segment_path(arm, seed, 0, last)).with_name(f"step{step}.json")
     if kind == "evals" and len(parts) == 2:
         return root / "evals" / parts[0] / f"seed{parts[1]}.json"
     return root.joinpath(kind, *parts).with_suffix(".json")

@@ -90,7 +90,7 @@ def test_rerun_lists_what_runs_and_leaves_nothing_to_do(bench: Bench) -> None:
     segment = "results/receipts/arms/recite/seed0/steps0000-0001/step0001.json"
     real = jobs_in(bench.run("--dry-run", "--quiet", "host", "--forcerun", segment))
     assert sorted(line.split()[0] for line in lines) == sorted(rule for rule, _ in real)
-    status, text = internalize(bench, *wish)
+    status, text = internalize(bench, *wish, "--", "--printshellcmds")  # Snakemake's own words
     assert status == 0, text
     assert jobs_in(text) == real
     assert "computed again: 2 results, 2 of them came out the same" in text
@@ -104,7 +104,7 @@ def test_rerun_lists_what_runs_and_leaves_nothing_to_do(bench: Bench) -> None:
 def test_only_one_step_runs_alone(bench: Bench) -> None:
     study = ("--study", STUDY, "--arms", ARMS, "--profile", str(bench.checkout / "profiles/local"))
     wish = ("rerun", *study, "--arm", "recite", "--from", "1", "--only")
-    status, text = internalize(bench, *wish)
+    status, text = internalize(bench, *wish, "--", "--printshellcmds")  # Snakemake's own words
     assert status == 0, text
     assert [rule for rule, _ in jobs_in(text)] == ["segment"]
     assert "1 of them came out the same" in text

@@ -20,7 +20,7 @@ NOT_DRIVING = frozenset({"--mode", "--unlock", "-n", "--dry-run", "--rulegraph",
 """Words of a Snakemake that runs no jobs, or that runs within one."""
 PROGRAMS = frozenset({"snakemake", "internalize", "internalize.cli"})
 """Names that our processes are started by."""
-JOBS = frozenset({"stage", "segment", "gates", "archive", "graphs"})
+JOBS = frozenset({"stage", "segment", "gates", "archive", "page", "graphs"})
 """Commands that rules call (rules/*.smk)."""
 OUTPUT = re.compile(
     r"receipts/(?P<kind>arms|evals|convert)/(?P<arm>[^/]+)/seed(?P<seed>\d+)"

@@ -106,11 +106,11 @@ def create_app(scheduler: Scheduler, model: ModelFolder) -> FastAPI:
             prompt = [[score, token, None] for score, token in zip(scores[start:], body.input_ids[start:], strict=True)]
         return JSONResponse(wire.reply_of(completion, rid, len(body.input_ids), body.return_logprob, prompt))
 
-    @app.post("/release_memory_occupation")
+    @app.api_route("/release_memory_occupation", methods=["GET", "POST"])
     async def release_memory_occupation(body: wire.MemoryRequest) -> None:
         await asyncio.wrap_future(scheduler.offload())
 
-    @app.post("/resume_memory_occupation")
+    @app.api_route("/resume_memory_occupation", methods=["GET", "POST"])
     async def resume_memory_occupation(body: wire.MemoryRequest) -> None:
         await asyncio.wrap_future(scheduler.onload())
 

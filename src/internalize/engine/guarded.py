@@ -31,7 +31,8 @@ def main(command: Sequence[str]) -> int:
                 os.killpg(child.pid, signal.SIGKILL)
 
     def watch() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 4096):  # unbuffered: Python does not end while a thread waits inside `sys.stdin`
+            pass
         end()
 
     for number in (signal.SIGTERM, signal.SIGINT):
