@@ -17,6 +17,7 @@ import yaml
 from internalize.cluster.placement import Placing
 from internalize.cluster.site import Site
 from internalize.study import load_study
+from internalize.study_parallel import Parallel
 from internalize.workflow import Plan
 
 submit_string = pytest.importorskip("snakemake_executor_plugin_slurm.submit_string")
@@ -114,8 +115,7 @@ SIZES = {
 
 
 def arm(**parallel: Any) -> SimpleNamespace:
-    sizes = {"tensor": 1, "pipeline": 1, "data": 1, "runtime": "inline", "engines": None, "placement": "split"}
-    return SimpleNamespace(parallel=SimpleNamespace(**(sizes | parallel)))
+    return SimpleNamespace(parallel=Parallel(**parallel))
 
 
 @pytest.mark.parametrize(("parallel", "nodes", "words", "gres"), SIZES.values(), ids=SIZES)
@@ -130,7 +130,7 @@ def test_an_arm_gets_the_nodes_that_its_ranks_need(parallel: dict[str, int], nod
 
 
 def test_arms_of_different_sizes_stand_side_by_side() -> None:
-    arms = {"small": SimpleNamespace(), "large": arm(tensor=4, pipeline=4)}
+    arms = {"small": arm(), "large": arm(tensor=4, pipeline=4)}
     asked = Placing(Site(), arms).resources("segment")
     assert [resolved(asked, arm=name)["nodes"] for name in arms] == [1, 4]
     assert "--exclusive" not in resolved(asked, arm="small")["slurm_extra"]

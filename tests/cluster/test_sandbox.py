@@ -83,16 +83,16 @@ def test_it_needs_no_root(tmp_path_factory: pytest.TempPathFactory, box: Sandbox
 
 
 def test_it_starts_although_a_port_is_taken(tmp_path: Path, box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    draws, free = [], sandbox._free_ports
+    draws, free = [], sandbox.free_ports
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
 
-        def ports(count: int) -> list[int]:
-            draws.append(free(count))
+        def ports(count: int, address: str) -> list[int]:
+            draws.append(free(count, address))
             return [other.getsockname()[1], *draws[-1][1:]] if len(draws) == 1 else draws[-1]
 
-        monkeypatch.setattr(sandbox, "_free_ports", ports)
+        monkeypatch.setattr(sandbox, "free_ports", ports)
         one = Sandbox(tmp_path / "c", Shape(nodes=1))
         try:
             one.start()
