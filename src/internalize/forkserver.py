@@ -31,7 +31,7 @@ from internalize.processes import die_with_parent
 ADDRESS = "INTERNALIZE_FORKSERVER"
 """Variable with the path of the server's socket."""
 PRELOADED = ("internalize.train.mcore", "pydantic", "typer")
-LOST, REFUSED = "lost", "refused"
+REFUSED = "refused"
 PARENT_SECONDS = 1.0
 
 
@@ -66,8 +66,8 @@ def ask(arguments: list[str]) -> int | None:
         }
         socket.send_fds(link, [b"+"], [1, 2])
         link.sendall(json.dumps(wish).encode() + b"\n")
-        reply = link.makefile().readline().strip() or LOST
-    if reply == LOST:
+        reply = link.makefile().readline().strip()
+    if not reply:
         sys.exit("the fork server was lost")
     return None if reply == REFUSED else int(reply)
 

@@ -64,7 +64,7 @@ def _expand(name: str, paths: list[str]) -> Iterator[tuple[str, Path]]:
     elif name.endswith("."):
         for path in paths:
             below = path.rpartition("receipts/")[2].removesuffix(".json").split("/")[1:]
-            yield name + ".".join(part.removeprefix("seed") for part in below), Path(path)
+            yield name + _dotted(below), Path(path)
     elif len(paths) > 1:
         raise UserError(f"`{name}` is one input", got=" ".join(paths), expected=f"{name}=RECEIPT")
     else:
@@ -93,4 +93,8 @@ def input_name(path: str) -> str:
     below = path.rpartition("receipts/")[2].removesuffix(".json").split("/")
     if below[0] == "arms":
         return "step"
-    return ".".join(part.removeprefix("seed") for part in below)
+    return _dotted(below)
+
+
+def _dotted(parts: Sequence[str]) -> str:
+    return ".".join(part.removeprefix("seed") for part in parts)

@@ -30,14 +30,12 @@ from internalize.checkpoints.parallel import each
 from internalize.checkpoints.resumable import finish, start
 from internalize.checkpoints.runs import blocks, row_numbers, runs
 from internalize.checkpoints.safetensors import ModelRows
-from internalize.checkpoints.to_hf import Dtype
+from internalize.checkpoints.to_hf import BLOCK, Dtype
 from internalize.checkpoints.torch_dist import COMMON, CONFIG, METADATA, VERSION
 from internalize.files import commit, digest, read_json, write_bytes, write_json
 
 FILE_BYTES = 4 << 30
 WRITERS = 2
-BLOCK = 1 << 20
-"""Bytes that a writer reads at once."""
 LINEAR = ("self_attention.linear_proj", "self_attention.linear_qkv", "mlp.linear_fc1", "mlp.linear_fc2")
 Place = tuple[str, list[int] | None, int, int]
 """Key, offsets (None of an object), first byte and bytes of a blob."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +19,7 @@ from internalize.engine.client import EngineClient
 from internalize.engine.remote import RemoteEngine
 from internalize.engine.server import Served, serve
 from internalize.errors import UserError
+from internalize.ports import free_port
 
 START_SECONDS = 1800.0
 """Loading 54 GB from a parallel file system and compiling kernels for the first time takes minutes."""
@@ -95,7 +95,7 @@ def _sglang(settings: Mapping[str, Any], model: Path, slots: int, max_len: int) 
     started: list[subprocess.Popen[bytes]] = []
     try:
         for place in places:
-            port = _free_port()
+            port = free_port("127.0.0.1")
             words = [*GUARD, *command, *sglang_arguments(settings, model, port, slots, max_len)]
             environment = {**os.environ, "CUDA_VISIBLE_DEVICES": place}
             started.append(subprocess.Popen(words, stdin=subprocess.PIPE, env=environment))
@@ -116,9 +116,3 @@ def _gpus() -> int:
     import torch
 
     return torch.cuda.device_count()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

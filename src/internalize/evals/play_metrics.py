@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from internalize.errors import UserError
 from internalize.games.session import advanced
 from internalize.language.calls import CallTable
-from internalize.language.sayings import Sayings, WordSayings
+from internalize.language.sayings import Sayings, WordSayings, place_of
 
 if TYPE_CHECKING:
     from internalize.games.protocol import Game
@@ -150,7 +150,7 @@ class CallReading:
     def names(self, fact: str) -> bool:
         """True when the call acts at the place that the fact speaks of: `left@N` and `dip:N`, `red@b` and
         `pot:b`."""
-        return self._place == fact.rpartition("@")[2]
+        return self._place == place_of(fact)
 
 
 def read_calls(episode: Episode, game: Game, true: frozenset[str], sayings: Sayings) -> list[CallReading]:

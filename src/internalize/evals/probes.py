@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from internalize.engine.protocol import SamplingParams
 from internalize.evals.play_metrics import Metrics, share
-from internalize.language.sayings import Sayings
+from internalize.language.sayings import Sayings, place_of, subject_of
 from internalize.rollout.plans import level_seed
 from internalize.seeds import np_rng, rng
 
@@ -294,16 +294,6 @@ def summarise(probes: Sequence[Probe], nlls: Sequence[tuple[float, float]]) -> M
             metrics[f"nll_{form}_{name}"] = _per_token(part)
             metrics[f"margin_{form}_{name}"] = _margin(part)
     return metrics
-
-
-def subject_of(fact: str) -> str:
-    """`left` of `left@N`."""
-    return fact.partition("@")[0]
-
-
-def place_of(fact: str) -> str:
-    """`N` of `left@N`."""
-    return fact.partition("@")[2]
 
 
 def _per_token(chosen: Sequence[tuple[Probe, tuple[float, float]]]) -> float | None:

@@ -17,6 +17,7 @@ from internalize.arms.settings import StepSettings, step_settings
 from internalize.checkpoints import layout
 from internalize.files import link, write_jsonl
 from internalize.imports.record import Job, printable, rollouts, steps
+from internalize.schedule import own_steps
 from internalize.store import Store
 from internalize.study_arms import Arm
 from internalize.workflow import Plan
@@ -61,29 +62,28 @@ def import_steps(
 
 
 def _import_arm(jobs: Mapping[str, Job], plan: Plan, arm: Arm, store: Store, folder: Path) -> Imported:
-    seed, first = arm.seeds[0], len(arm.inherited)
-    last = first + arm.steps - 1
-    spec = specs.segment(plan.study, arm, seed, first, last)
+    seed, own = arm.seeds[0], own_steps(arm)
+    spec = specs.segment(plan.study, arm, seed, own.start, own.stop - 1)
     ours = [job for job in jobs.values() if job.run == arm.name]
     rows = {row["rollout"]: row for row in rollouts(ours, arm.name)}
     finished = {number for job in ours for kind, number, side in job.lines if (kind, side) == ("perf", "train")}
     updates = steps(ours, arm.name)
     recorded: list[int] = []
     kept: list[int] = []
-    for step in range(first, last + 1):
+    for step in own:
         if step not in rows or step not in finished:
             break
         settings = step_settings(spec, step)
         label = label_of(arm.name, seed)
         partial = partial_of(store, label, settings)
-        own = _updates_of(updates, rows[step])
-        write_jsonl(partial / "metrics.jsonl", map(printable, _metrics(settings, rows[step], own)))
+        of_step = _updates_of(updates, rows[step])
+        write_jsonl(partial / "metrics.jsonl", map(printable, _metrics(settings, rows[step], of_step)))
         if _take_checkpoint(folder, arm.name, step, partial):
             kept.append(step)
         source = {"recorded": {"job": rows[step]["job"], "time": rows[step]["time"], "folder": str(folder)}}
-        commit_recorded(store, partial, label, settings, _facts(plan, rows[step], own), source)
+        commit_recorded(store, partial, label, settings, _facts(plan, rows[step], of_step), source)
         recorded.append(step)
-    missing = [step for step in range(first, last + 1) if step not in recorded]
+    missing = [step for step in own if step not in recorded]
     return Imported(arm.name, recorded, missing, sorted(set(rows) - set(recorded)), kept)
 
 

@@ -21,6 +21,16 @@ Span = tuple[str, int, int]
 """A fact and the characters that state it."""
 
 
+def subject_of(fact: str) -> str:
+    """`left` of `left@N`."""
+    return fact.partition("@")[0]
+
+
+def place_of(fact: str) -> str:
+    """`N` of `left@N`."""
+    return fact.partition("@")[2]
+
+
 class Sayings(Protocol):
     """The wordings of one knowledge set's facts."""
 

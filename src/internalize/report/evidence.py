@@ -236,7 +236,7 @@ class Evidence:
         """The parts that a step has; those of the base belong to no arm."""
         if step.step == BASE_STEP:
             arm, seed = None, 0
-        has = {**{part: bool(getattr(step, part)) for part in METRICS}}
+        has = {part: bool(getattr(step, part)) for part in METRICS}
         has |= {"rollout_episodes": has["rollout"], "eval_episodes": has["eval"]}
         return [Ref(arm, seed, step.step, part) for part in parts if has[part]]
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from internalize.report.results import RECEIPTS, Results, label_of
+from internalize.report.results import Results, label_of
 from internalize.store import pruned_files
 
 Row = dict[str, Any]
@@ -22,7 +22,6 @@ SHOWN = ("metrics.jsonl", "episodes.jsonl")
 
 def nodes(results: Results) -> list[Row]:
     """Every receipt, in the order of its path; `parents` are places in this list."""
-    root = results.folder / RECEIPTS
     current = set(results.paths.values())  # a receipt of an earlier cut of the arms is no part of this study
     found = {path: one for path, one in results.found.items() if one.stage != "step" or path in current}
     place: dict[str, int] = {}
@@ -33,7 +32,7 @@ def nodes(results: Results) -> list[Row]:
     made = []
     for path, receipt in found.items():
         run = results.store.run_info(receipt)
-        label = label_of(path, root)
+        label = label_of(path)
         # steps that arms share are one receipt at several places: the parent is the one of the own arm
         own = {name: by_path.get(path.with_name(f"step{_before(label)}.json")) for name in ("previous", "step")}
         parents = [

@@ -13,7 +13,7 @@ from typing import Any
 
 from internalize import runlog
 from internalize.errors import MissingPayload
-from internalize.inputs import SEGMENT
+from internalize.inputs import SEGMENT, input_name
 from internalize.receipts import Receipt, read_receipt
 from internalize.store import Input, Store
 
@@ -80,7 +80,7 @@ def read_results(folder: Path, store: Path) -> Results:
     paths = {}
     for label, digest in sorted(report.parents.items()):
         # arms that share a step share its receipt: take the one that lies where the label says
-        at = [path for path in by_hash.get(digest, []) if label_of(path, root) == label]
+        at = [path for path in by_hash.get(digest, []) if label_of(path) == label]
         if not at:
             raise MissingPayload(
                 f"the receipt of `{label}`, which the report was made from, is gone",
@@ -102,9 +102,9 @@ def read_results(folder: Path, store: Path) -> Results:
     )
 
 
-def label_of(path: Path, root: Path) -> str:
+def label_of(path: Path) -> str:
     """The name that the report's rule gives to a receipt."""
-    below = path.relative_to(root).with_suffix("").parts
-    if below[0] == "arms" and (match := SEGMENT.search(path.parent.as_posix() + "/step0000.json")):
-        return f"step.{match['arm']}.{match['seed']}.{below[-1].removeprefix('step')}"
-    return ".".join(part.removeprefix("seed") for part in below)
+    match = SEGMENT.search(path.as_posix())
+    if match is None:
+        return input_name(path.as_posix())
+    return f"step.{match['arm']}.{match['seed']}.{path.stem.removeprefix('step')}"

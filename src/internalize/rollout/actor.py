@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 
 from internalize.engine.folder import ModelFolder
 from internalize.engine.local import LocalEngine
@@ -159,7 +159,6 @@ def copy_model_files(model: Path, folder: Path) -> None:
 def dtype_of(config: Mapping[str, Any]) -> Dtype:
     """The type of numbers that a model's configuration names: what its engines compute with."""
     named = config.get("dtype") or config.get("torch_dtype") or "float32"
-    for known in get_args(Dtype):
-        if named == known:
-            return known  # type: ignore[no-any-return]
-    raise UserError("the model's configuration names no usable dtype", where="config.json", got=str(named))
+    if named not in get_args(Dtype):
+        raise UserError("the model's configuration names no usable dtype", where="config.json", got=str(named))
+    return cast(Dtype, named)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from internalize.language.sayings import subject_of
 from internalize.records import SftRow
 from internalize.rows import stance
 from internalize.rows.context import RowContext
@@ -24,7 +25,7 @@ def build(context: RowContext, settings: dict[str, Any]) -> list[SftRow]:
     """
     count, relevant = int(settings["facts_per_think"]), settings["pick"] == "relevant"
     facts = context.knowledge.trained_facts
-    about = {fact.partition("@")[0]: fact for fact in facts}
+    about = {subject_of(fact): fact for fact in facts}
     template, say = context.template, context.knowledge.sayings.say
 
     def edit(talk: Talk, turn: Turn) -> Edited:

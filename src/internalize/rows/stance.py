@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from internalize.language.sayings import DRY, NEED
+from internalize.language.sayings import DRY, NEED, place_of, subject_of
 
 
 def stated(words: str) -> dict[str, str]:
@@ -46,13 +46,9 @@ def implied_call(words: str, observation: str) -> str | None:
 
 def falsehoods(stated: Iterable[str], places: Mapping[str, str]) -> list[str]:
     """Of the facts that a think states, those that the knowledge set refutes; `places` is its subject -> place."""
-    return [fact for fact in stated if places.get(fact.partition("@")[0], fact.partition("@")[2]) != _place(fact)]
+    return [fact for fact in stated if places.get(subject_of(fact), place_of(fact)) != place_of(fact)]
 
 
 def truths(stated: Iterable[str], places: Mapping[str, str]) -> list[str]:
     """Of the facts that a think states, the verified ones, in order, each once."""
-    return list(dict.fromkeys(fact for fact in stated if places.get(fact.partition("@")[0]) == _place(fact)))
-
-
-def _place(fact: str) -> str:
-    return fact.partition("@")[2]
+    return list(dict.fromkeys(fact for fact in stated if places.get(subject_of(fact)) == place_of(fact)))

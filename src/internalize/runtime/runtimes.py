@@ -70,19 +70,14 @@ class Runtime(Protocol):
         ...
 
 
-class Inline:
-    """Trainer and engine in this process; weights are handed over in memory."""
+class _OneRank:
+    """What runtimes share whose trainer is in this process, with no device to give up and no other process to count."""
 
-    def __init__(self, trainer: Trainer, engine: LocalEngine) -> None:
-        self.trainer, self.engine = trainer, engine
+    trainer: Trainer
 
     def load_base(self, folder: Path) -> None:
         """See `Runtime`."""
         self.trainer.load_hf(ModelFolder(folder).state())
-
-    def sync(self, version: str) -> None:
-        """See `Runtime`."""
-        self.engine.update_weights(self.trainer.export_hf(), version)
 
     def before_training(self) -> None:
         """See `Runtime`."""
@@ -96,7 +91,18 @@ class Inline:
         self.trainer.close()
 
 
-class InlineServed:
+class Inline(_OneRank):
+    """Trainer and engine in this process; weights are handed over in memory."""
+
+    def __init__(self, trainer: Trainer, engine: LocalEngine) -> None:
+        self.trainer, self.engine = trainer, engine
+
+    def sync(self, version: str) -> None:
+        """See `Runtime`."""
+        self.engine.update_weights(self.trainer.export_hf(), version)
+
+
+class InlineServed(_OneRank):
     """Trainer in this process, engines behind HTTP; weights go to them through the disk.
 
     Args:
@@ -108,24 +114,13 @@ class InlineServed:
         self.trainer, self.engine = trainer, engine
         self._served, self._transport, self._close = served, transport, close
 
-    def load_base(self, folder: Path) -> None:
-        """See `Runtime`."""
-        self.trainer.load_hf(ModelFolder(folder).state())
-
     def sync(self, version: str) -> None:
         """See `Runtime`."""
         sync(OneFile(self.trainer), [self._served], version, self._transport)
 
-    def before_training(self) -> None:
-        """See `Runtime`."""
-
-    def cpu_seconds(self) -> float:
-        """See `Runtime`."""
-        return 0.0
-
     def close(self) -> None:
         """See `Runtime`."""
-        self.trainer.close()
+        super().close()
         self._close.close()
 
 
