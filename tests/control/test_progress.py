@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
+from begun import SETTINGS
 from control_fakes import FakeSlurm
-from filler import Filler
 from rich.console import Console
 from terminal import on_terminal, piped
 from typer.testing import CliRunner
@@ -23,24 +23,7 @@ from internalize.control.processes import StudyProcess
 from internalize.control.progress import Bar, Progress, line, progress
 from internalize.costs.jobs import jobs_of
 from internalize.store import Store
-from internalize.study import load_study
 from internalize.workflow import RECEIPTS, Plan
-
-SETTINGS = ("arms.recite.steps=6", "arms.none.steps=3", "arms.none.seeds=[0,1]")
-
-
-@pytest.fixture
-def plan(repository: Path, work: Path) -> Plan:
-    return Plan(load_study(repository / "config/mini.yaml", arms="none recite", set=SETTINGS), repository)
-
-
-@pytest.fixture
-def store(plan: Plan) -> Store:
-    """Two steps of recite, all of none's seed 0."""
-    store = Store(Path("store"))
-    wanted = {("recite", 0): 2, ("none", 0): 99, ("none", 1): 0}
-    Filler(plan, store).fill(lambda job, step: job.arm is None or step < wanted[str(job.arm), int(job.seed or 0)])
-    return store
 
 
 def beat(store: Store, name: str, age: float, **told: object) -> None:
