@@ -35,16 +35,12 @@ from internalize.study_numerics import chosen_gates, numerics_specs
 from internalize.study_rows import harvest_of, parent_of
 from internalize.study_yaml import Source
 
-SEGMENT_MODULE = "internalize.arms.segment"
-GRAPHS_MODULE = "internalize.report.graphs"
-ARCHIVE_MODULE = "internalize.archive.job"
-PAGE_MODULE = "internalize.report.page"
 MODULES = {
     **STAGES,
-    "segment": SEGMENT_MODULE,
-    "graphs": GRAPHS_MODULE,
-    "archive": ARCHIVE_MODULE,
-    "page": PAGE_MODULE,
+    "segment": "internalize.arms.segment",
+    "graphs": "internalize.report.graphs",
+    "archive": "internalize.archive.job",
+    "page": "internalize.report.page",
 }
 AGENT_MODULES = ("internalize.harness.cli_episode",)
 PICTURES = ("results/rulegraph.svg", "results/dag.svg")

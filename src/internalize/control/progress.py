@@ -27,11 +27,6 @@ class Bar:
     doing: list[str] = field(default_factory=list)
     """What runs of it now."""
 
-    @property
-    def share(self) -> float:
-        """From 0 to 1."""
-        return self.done / self.of if self.of else 1.0
-
 
 @dataclass(frozen=True)
 class Progress:
